@@ -1,0 +1,21 @@
+# Flags of all our code. No contraction anywhere: dequantisation and the oracle are bitwise contracts.
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                    -Wnon-virtual-dtor -Woverloaded-virtual -ffp-contract=off)
+if(APR_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(APR_SANITIZE)
+  add_compile_options(-fsanitize=${APR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${APR_SANITIZE})
+elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_link_options(-static-libstdc++ -static-libgcc)
+endif()
+
+# apr_layer(NAME SOURCES... DEPS...): the static library apr_NAME of one layer.
+function(apr_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(apr_${name} STATIC ${arg_SOURCES})
+  target_include_directories(apr_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_BINARY_DIR}/generated)
+  target_link_libraries(apr_${name} PUBLIC ${arg_DEPS})
+endfunction()
