@@ -57,9 +57,9 @@ class Error : public std::runtime_error {
 
 }  // namespace apr
 
-#define APR_CHECK(condition, message)                                     \
-  do {                                                                    \
-    if (!(condition)) {                                                   \
-      ::apr::check_failed(#condition, __FILE__, __LINE__, (message));     \
-    }                                                                     \
+#define APR_CHECK(condition, message)                                 \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      ::apr::check_failed(#condition, __FILE__, __LINE__, (message)); \
+    }                                                                 \
   } while (0)

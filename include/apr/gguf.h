@@ -16,8 +16,19 @@ namespace apr {
 
 // Element types of metadata values, by their id in the file.
 enum class GgufValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7,
-  kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 // Storage layout of a tensor type: a row is a whole number of blocks.
@@ -37,10 +48,10 @@ using TypeLabelFn = std::string (*)(uint32_t type_id);
 // are not copied; an array of strings is walked on demand.
 class GgufValue {
  public:
-  GgufValueType type() const { return type_; }          // kArray for arrays
+  GgufValueType type() const { return type_; }                  // kArray for arrays
   GgufValueType element_type() const { return element_type_; }  // of an array; else type()
-  uint64_t count() const { return count_; }             // elements of an array; else 1
-  std::string type_name() const;                        // "u32", "array of string"
+  uint64_t count() const { return count_; }                     // elements of an array; else 1
+  std::string type_name() const;                                // "u32", "array of string"
 
   // The value, or nothing where the type does not convert without loss (any integer type to
   // either; f32 / f64 to double; integers to double when exact).
@@ -53,7 +64,7 @@ class GgufValue {
   // The elements of an array; nothing where the element type does not fit. The views of
   // as_string_array live as long as the file.
   std::optional<std::vector<std::string_view>> as_string_array() const;
-  std::optional<std::vector<int64_t>> as_i64_array() const;   // integer and bool elements
+  std::optional<std::vector<int64_t>> as_i64_array() const;  // integer and bool elements
   std::optional<std::vector<double>> as_f64_array() const;
 
  private:
@@ -70,11 +81,12 @@ struct GgufKeyValue {
 
 struct GgufTensor {
   std::string_view name;
-  std::vector<int64_t> shape;      // slowest axis first; GGUF's ne reversed
-  uint32_t type_id;                // ggml type id
-  std::span<const std::byte> data; // prod(shape) elements, whole blocks per row; in the mapped file
-  int part_idx;                    // which file of a split, from 0
-  uint64_t file_offset_bytes;      // of data in that file
+  std::vector<int64_t> shape;  // slowest axis first; GGUF's ne reversed
+  uint32_t type_id;            // ggml type id
+  std::span<const std::byte>
+      data;                    // prod(shape) elements, whole blocks per row; in the mapped file
+  int part_idx;                // which file of a split, from 0
+  uint64_t file_offset_bytes;  // of data in that file
 };
 
 // An open GGUF model: owns the mappings; every view it hands out lives as long as it does.
@@ -93,14 +105,14 @@ class GgufFile {
   GgufFile& operator=(GgufFile&&) noexcept;
   ~GgufFile();
 
-  const std::string& name() const;                     // path of the first part
+  const std::string& name() const;  // path of the first part
   std::vector<std::string> part_names() const;
-  uint64_t total_bytes() const;                        // of all parts
+  uint64_t total_bytes() const;  // of all parts
   uint32_t version() const;
-  std::span<const GgufKeyValue> metadata() const;      // of the first part, file order
-  std::span<const GgufTensor> tensors() const;         // of all parts, file order
+  std::span<const GgufKeyValue> metadata() const;  // of the first part, file order
+  std::span<const GgufTensor> tensors() const;     // of all parts, file order
 
-  const GgufValue* find(std::string_view key) const;   // null where absent
+  const GgufValue* find(std::string_view key) const;  // null where absent
   const GgufTensor* find_tensor(std::string_view name) const;
 
   // Typed access: the value, nothing where the key is absent, kInvalidFormat naming key, expected

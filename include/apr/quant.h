@@ -17,11 +17,11 @@ namespace apr {
 using DequantizeFn = void (*)(const std::byte* blocks, int64_t n_blocks, float* out);
 
 struct QuantType {
-  uint32_t id;             // ggml type id
-  std::string_view name;   // "Q4_K"
+  uint32_t id;            // ggml type id
+  std::string_view name;  // "Q4_K"
   int block_elems;
   int block_bytes;
-  DequantizeFn dequantize; // the scalar reference: the oracle of every other decoder
+  DequantizeFn dequantize;  // the scalar reference: the oracle of every other decoder
 
   // Bytes of a row of n_elems (a multiple of block_elems).
   int64_t row_bytes(int64_t n_elems) const { return n_elems / block_elems * block_bytes; }

@@ -1,0 +1,82 @@
+// From a prompt to text: prefill, decode, sampling, stopping.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apr/backend.h"
+#include "apr/tokenizer.h"
+
+namespace apr {
+
+struct SamplingParams {
+  double temperature = 0.0;        // 0: greedy
+  int64_t top_k = 40;              // 0: off
+  double top_p = 1.0;              // 1: off
+  double min_p = 0.0;              // 0: off
+  double repeat_penalty = 1.0;     // 1: off; divides positive, multiplies negative logits
+  double presence_penalty = 0.0;   // subtracted once from logits of seen tokens
+  double frequency_penalty = 0.0;  // subtracted per occurrence
+  int64_t repeat_last_n = 64;      // window of all three; 0: off, -1: all
+  uint64_t seed = 299792458;
+};
+
+// Picks tokens: padded ids masked, then penalties, temperature == 0 ? argmax (lowest id of ties) :
+// top-k, top-p, min-p, temperature, one Philox4x32-10(seed, step) draw. Equal logits give equal
+// tokens on every machine.
+class Sampler {
+ public:
+  Sampler(const SamplingParams& params, int64_t n_tokens);
+  // logits: [vocab_rows] f32; history: prompt and generated ids, oldest first; step: index of the
+  // token being chosen. Throws kInference for a NaN or +inf, or when no finite logit is left.
+  TokenId sample(std::span<const float> logits, std::span<const TokenId> history, int64_t step);
+
+ private:
+  struct Candidate {
+    float logit;
+    TokenId id;
+  };
+  SamplingParams params_;
+  int64_t n_tokens_;
+  std::vector<Candidate> candidates_;
+  std::vector<float> adjusted_;
+};
+
+enum class FinishReason { kStop, kLength, kContext, kCancelled };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "length", "cancelled"
+
+struct GenerateOptions {
+  std::optional<int64_t> max_tokens;      // none: until the end of the answer or the context
+  std::vector<std::string> stop_strings;  // the answer ends before the first one found
+  SamplingParams sampling;
+  bool ignore_eos = false;
+};
+
+struct GenerateResult {
+  std::string text;             // without the stop token or stop string
+  std::vector<TokenId> tokens;  // generated ids, the stop token included
+  int64_t prompt_tokens = 0;
+  FinishReason finish_reason = FinishReason::kStop;
+  double prefill_ms = 0.0;     // whole prompt, up to its logits
+  double decode_ms = 0.0;      // from then to the last token
+  double tok_per_sec() const;  // of decode alone; 0 with fewer than two tokens
+};
+
+struct GenerateCallbacks {
+  // Text that is final, in order; never an incomplete UTF-8 character.
+  std::function<void(TokenId id, const std::string& text)> on_token;
+  std::function<void(int64_t done_tokens, int64_t total_tokens)> on_prefill;
+};
+
+// Feeds `prompt` to a reset backend and generates. Throws kInvalidFormat when the prompt does not
+// fit the context (both counts named), kInference; `cancel` may be null.
+GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
+                        std::span<const TokenId> prompt, const GenerateOptions& options,
+                        const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel);
+
+}  // namespace apr

@@ -1,0 +1,50 @@
+// Lowering: a plan and a target become an executable plan: kernels, buffers, workspace. Pure host
+// code.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apr/plan.h"
+
+namespace apr {
+
+enum class BackendKind { kCpu, kCuda };
+enum class KernelSet { kReference, kFast };  // plain loops (the oracle) / SIMD and threads
+enum class Phase { kPrefill, kDecode };
+
+// How an op's result relates to the reference kernel's.
+enum class Contract { kBitwise, kBounded };
+
+struct Target {
+  BackendKind backend = BackendKind::kCpu;
+  KernelSet kernels = KernelSet::kFast;
+  Phase phase = Phase::kPrefill;
+  int64_t max_rows = 512;      // tokens of a chunk
+  int64_t max_logit_rows = 1;  // rows whose logits may be asked for in one step
+};
+
+struct Stage {
+  int first_op = 0, n_ops = 1;        // the range of ops covered
+  std::string kernel;                 // row of the backend's kernel table: "matmul.fast"
+  std::vector<ValueId> materialised;  // outputs that exist in the workspace afterwards
+  Contract contract = Contract::kBitwise;
+};
+
+struct ExecPlan {
+  const Plan* plan = nullptr;
+  Target target;
+  std::vector<Stage> stages;
+  std::vector<int64_t>
+      value_offset_bytes;  // [n_values] into the workspace, 64-aligned; at max rows
+  int64_t workspace_bytes = 0;
+};
+
+// Lowers `plan`, which must outlive the result; values whose lives do not overlap share memory.
+ExecPlan lower(const Plan& plan, const Target& target);
+
+// One stage a line: ops, kernel, contract, outputs with offset and size; then the workspace.
+std::string print_exec_plan(const ExecPlan& exec);
+
+}  // namespace apr
