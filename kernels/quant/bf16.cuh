@@ -1,0 +1,22 @@
+// BF16: ggml type 30.
+//   byte 0  value, bfloat16
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct BF16 {
+  static constexpr int kBlockElems = 1;
+  static constexpr int kBlockBytes = 2;
+
+#ifdef APR_HOST_CODE
+  // out[0] = the value.
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    out[0] = bf16_to_f32(load_u16(block));
+  }
+#endif
+};
+
+}  // namespace apr::quant

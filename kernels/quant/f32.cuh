@@ -1,0 +1,22 @@
+// F32: ggml type 0.
+//   byte 0  value, IEEE binary32
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct F32 {
+  static constexpr int kBlockElems = 1;
+  static constexpr int kBlockBytes = 4;
+
+#ifdef APR_HOST_CODE
+  // out[0] = the value. Copied as bits: a float register may quieten a signalling NaN.
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    std::memcpy(out, block, sizeof *out);
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,30 @@
+// Q4_0: ggml type 2; 32 weights, 4.5 bits each.
+//   byte  0  d   f16
+//   byte  2  qs  16 bytes: weight j in the low nibble of qs[j], weight 16 + j in the high one
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct Q4_0 {
+  static constexpr int kBlockElems = 32;
+  static constexpr int kBlockBytes = 18;
+
+#ifdef APR_HOST_CODE
+  // out[j] = d * (q - 8)
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    const uint8_t* qs = block + 2;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = d * static_cast<float>((qs[j] & 15) - 8);
+    }
+    for (int j = 0; j < 16; ++j) {
+      out[16 + j] = d * static_cast<float>((qs[j] >> 4) - 8);
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant
