@@ -1,0 +1,46 @@
+// IQ1_M: ggml type 29; 256 weights in 16 sub-blocks of 16, 1.75 bits each.
+//   byte   0  qs      32 bytes, one per group of 8: low 8 bits of the grid entry
+//   byte  32  qh      16 bytes: of group 2c in the low nibble of qh[c], 2c + 1 in the high one:
+//   bits
+//                     0..2 are the high bits of the entry, bit 3 the sign of delta
+//   byte  48  scales  u16[4]: bits 3k..3k+2 of scales[i] are the scale of sub-block 4i + k; bits
+//                     12..15 are bits 4i..4i+3 of d, an f16
+#pragma once
+
+#include "quant/iq_grids.cuh"
+
+namespace apr::quant {
+
+struct IQ1_M {
+  static constexpr int kBlockElems = 256;
+  static constexpr int kBlockBytes = 56;
+
+#ifdef APR_HOST_CODE
+  // out = (d * (2 * scale + 1)) * (g + delta), g in {-1, 0, 1}, delta = +-0.125
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const uint8_t* qh = block + 32;
+    uint32_t d_bits = 0;
+    for (int i = 0; i < 4; ++i) {
+      d_bits |= static_cast<uint32_t>(load_u16(block + 48 + 2 * i) >> 12) << (4 * i);
+    }
+    const float d = f16_to_f32(static_cast<uint16_t>(d_bits));
+    for (int sub = 0; sub < 16; ++sub) {
+      const int scale = (load_u16(block + 48 + 2 * (sub / 4)) >> (3 * (sub & 3))) & 7;
+      const float dl = d * static_cast<float>(2 * scale + 1);
+      for (int group = 0; group < 2; ++group) {
+        const int high = qh[sub] >> (4 * group);
+        const int entry = block[2 * sub + group] | ((high & 7) << 8);
+        const float delta = 0.125f - 0.25f * static_cast<float>((high >> 3) & 1);
+        int8_t grid[8];
+        std::memcpy(grid, &kIq1SGrid.entry[entry], sizeof grid);
+        for (int j = 0; j < 8; ++j) {
+          out[16 * sub + 8 * group + j] = dl * (static_cast<float>(grid[j]) + delta);
+        }
+      }
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,40 @@
+// IQ2_S: ggml type 22; 256 weights in 16 sub-blocks of 16, 2.5625 bits each.
+//   byte   0  d       f16
+//   byte   2  qs      32 bytes, one per group of 8: low 8 bits of the grid entry
+//   byte  34  signs   32 bytes, one per group: bit j set makes weight j negative
+//   byte  66  qh      8 bytes: bits 2l, 2l + 1 of qh[i] are the high bits of group 4i + l
+//   byte  74  scales  8 bytes: scale of sub-block 2c in the low nibble of byte c, 2c + 1 in the
+//                     high one
+#pragma once
+
+#include "quant/iq_grids.cuh"
+#include "quant/iq_signs.cuh"
+
+namespace apr::quant {
+
+struct IQ2_S {
+  static constexpr int kBlockElems = 256;
+  static constexpr int kBlockBytes = 82;
+
+#ifdef APR_HOST_CODE
+  // out = ((d * (0.5 + scale)) * 0.25) * (sign * magnitude)
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    uint64_t words[32];
+    for (int group = 0; group < 32; ++group) {
+      const int high = (block[66 + group / 4] >> (2 * (group & 3))) & 3;
+      words[group] =
+          apply_signs(kIq2SGrid.entry[block[2 + group] | (high << 8)], block[34 + group]);
+    }
+    float sub_d[16];
+    for (int sub = 0; sub < 16; ++sub) {
+      const int scale = (block[74 + sub / 2] >> (4 * (sub & 1))) & 15;
+      sub_d[sub] = d * (0.5f + static_cast<float>(scale)) * 0.25f;
+    }
+    scale_signed_bytes<16>(words, sub_d, out);
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,37 @@
+// IQ2_XS: ggml type 17; 256 weights in 16 sub-blocks of 16, 2.3125 bits each.
+//   byte   0  d       f16
+//   byte   2  qs      u16[32], one per group of 8: bits 0..8 the grid entry, 9..15 the signs
+//   byte  66  scales  8 bytes: scale of sub-block 2c in the low nibble of byte c, 2c + 1 in the
+//                     high one
+#pragma once
+
+#include "quant/iq_grids.cuh"
+#include "quant/iq_signs.cuh"
+
+namespace apr::quant {
+
+struct IQ2_XS {
+  static constexpr int kBlockElems = 256;
+  static constexpr int kBlockBytes = 74;
+
+#ifdef APR_HOST_CODE
+  // out = ((d * (0.5 + scale)) * 0.25) * (sign * magnitude)
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    uint64_t words[32];
+    for (int group = 0; group < 32; ++group) {
+      const uint32_t q = load_u16(block + 2 + 2 * group);
+      words[group] = apply_signs(kIq2XsGrid.entry[q & 511], complete_signs(q >> 9));
+    }
+    float sub_d[16];
+    for (int sub = 0; sub < 16; ++sub) {
+      const int scale = (block[66 + sub / 2] >> (4 * (sub & 1))) & 15;
+      sub_d[sub] = d * (0.5f + static_cast<float>(scale)) * 0.25f;
+    }
+    scale_signed_bytes<16>(words, sub_d, out);
+  }
+#endif
+};
+
+}  // namespace apr::quant

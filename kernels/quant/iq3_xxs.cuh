@@ -1,0 +1,40 @@
+// IQ3_XXS: ggml type 18; 256 weights in 8 sub-blocks of 32, 3.0625 bits each.
+//   byte   0  d                 f16
+//   byte   2  qs                64 bytes, one per group of 4: the grid entry
+//   byte  66  scales_and_signs  u32[8], one per sub-block: bits 7l..7l+6 are the signs of the two
+//                               groups 2l, 2l + 1, bits 28..31 the scale
+#pragma once
+
+#include "quant/iq_grids.cuh"
+#include "quant/iq_signs.cuh"
+
+namespace apr::quant {
+
+struct IQ3_XXS {
+  static constexpr int kBlockElems = 256;
+  static constexpr int kBlockBytes = 98;
+
+#ifdef APR_HOST_CODE
+  // out = ((d * (0.5 + scale)) * 0.5) * (sign * magnitude)
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    uint64_t words[32];
+    float sub_d[8];
+    for (int sub = 0; sub < 8; ++sub) {
+      const uint8_t* qs = block + 2 + 8 * sub;
+      const uint32_t signs_scale = load_u32(block + 66 + 4 * sub);
+      sub_d[sub] = d * (0.5f + static_cast<float>(static_cast<int>(signs_scale >> 28))) * 0.5f;
+      for (int pair = 0; pair < 4; ++pair) {
+        const uint64_t low = kIq3XxsGrid.entry[qs[2 * pair]];
+        const uint64_t high = kIq3XxsGrid.entry[qs[2 * pair + 1]];
+        words[4 * sub + pair] =
+            apply_signs(low | (high << 32), complete_signs(signs_scale >> (7 * pair)));
+      }
+    }
+    scale_signed_bytes<32>(words, sub_d, out);
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,28 @@
+// IQ4_NL: ggml type 20; 32 weights, 4.5 bits each, on 16 unevenly spaced levels.
+//   byte  0  d   f16
+//   byte  2  qs  16 bytes: weight j in the low nibble of qs[j], weight 16 + j in the high one
+#pragma once
+
+#include "quant/levels16.cuh"
+
+namespace apr::quant {
+
+struct IQ4_NL {
+  static constexpr int kBlockElems = 32;
+  static constexpr int kBlockBytes = 18;
+
+#ifdef APR_HOST_CODE
+  // out[j] = d * level[q]
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    int8_t level[32];
+    lookup_nibbles(kIq4Levels, block + 2, level);
+    for (int j = 0; j < 32; ++j) {
+      out[j] = d * static_cast<float>(level[j]);
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant

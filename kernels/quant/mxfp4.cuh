@@ -1,0 +1,30 @@
+// MXFP4: ggml type 39 (OCP Microscaling 1.0); 32 weights, 4.25 bits each.
+//   byte  0  e   E8M0 exponent, bias 127
+//   byte  1  qs  16 bytes of E2M1: weight j in the low nibble of qs[j], 16 + j in the high one
+#pragma once
+
+#include "quant/levels16.cuh"
+
+namespace apr::quant {
+
+struct MXFP4 {
+  static constexpr int kBlockElems = 32;
+  static constexpr int kBlockBytes = 17;
+
+#ifdef APR_HOST_CODE
+  // out[j] = 2^(e - 128) * doubled level[q]. e = 255 (NaN in OCP) is 2^127, as in ggml.
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const uint32_t e = block[0];
+    // 2^(e - 128) is subnormal for e = 0 and 1.
+    const float d = f32_from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    int8_t level[32];
+    lookup_nibbles(kE2m1DoubledLevels, block + 1, level);
+    for (int j = 0; j < 32; ++j) {
+      out[j] = d * static_cast<float>(level[j]);
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant

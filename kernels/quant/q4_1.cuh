@@ -1,0 +1,32 @@
+// Q4_1: ggml type 3; 32 weights, 5 bits each.
+//   byte  0  d   f16
+//   byte  2  m   f16, the minimum
+//   byte  4  qs  16 bytes: weight j in the low nibble of qs[j], weight 16 + j in the high one
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct Q4_1 {
+  static constexpr int kBlockElems = 32;
+  static constexpr int kBlockBytes = 20;
+
+#ifdef APR_HOST_CODE
+  // out[j] = d * q + m
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    const float m = load_f16(block + 2);
+    const uint8_t* qs = block + 4;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = d * static_cast<float>(qs[j] & 15) + m;
+    }
+    for (int j = 0; j < 16; ++j) {
+      out[16 + j] = d * static_cast<float>(qs[j] >> 4) + m;
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,36 @@
+// Q5_1: ggml type 7; 32 weights, 6 bits each.
+//   byte  0  d   f16
+//   byte  2  m   f16, the minimum
+//   byte  4  qh  u32: bit j is the fifth bit of weight j
+//   byte  8  qs  16 bytes: weight j in the low nibble of qs[j], weight 16 + j in the high one
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct Q5_1 {
+  static constexpr int kBlockElems = 32;
+  static constexpr int kBlockBytes = 24;
+
+#ifdef APR_HOST_CODE
+  // out[j] = d * q + m
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block);
+    const float m = load_f16(block + 2);
+    const uint32_t qh = load_u32(block + 4);
+    const uint8_t* qs = block + 8;
+    for (int j = 0; j < 16; ++j) {
+      const int high = static_cast<int>((qh >> j) & 1) << 4;
+      out[j] = d * static_cast<float>((qs[j] & 15) | high) + m;
+    }
+    for (int j = 0; j < 16; ++j) {
+      const int high = static_cast<int>((qh >> (16 + j)) & 1) << 4;
+      out[16 + j] = d * static_cast<float>((qs[j] >> 4) | high) + m;
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant

@@ -1,0 +1,33 @@
+// TQ2_0: ggml type 35; 256 ternary weights, 2.0625 bits each.
+//   byte   0  qs  64 bytes: weight 128h + 32g + l in bits 2g, 2g + 1 of qs[32h + l]
+//   byte  64  d   f16
+#pragma once
+
+#include "bytes.cuh"
+
+namespace apr::quant {
+
+struct TQ2_0 {
+  static constexpr int kBlockElems = 256;
+  static constexpr int kBlockBytes = 66;
+
+#ifdef APR_HOST_CODE
+  // out = d * (q - 1)
+  static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
+                                          float* __restrict__ out) {
+    const float d = load_f16(block + 64);
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* qs = block + 32 * half;
+      float* y = out + 128 * half;
+      for (int l = 0; l < 32; ++l) {
+        y[l] = d * static_cast<float>((qs[l] & 3) - 1);
+        y[32 + l] = d * static_cast<float>(((qs[l] >> 2) & 3) - 1);
+        y[64 + l] = d * static_cast<float>(((qs[l] >> 4) & 3) - 1);
+        y[96 + l] = d * static_cast<float>((qs[l] >> 6) - 1);
+      }
+    }
+  }
+#endif
+};
+
+}  // namespace apr::quant
