@@ -1,0 +1,134 @@
+#include "apr/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apr/error.h"
+#include "base/format.h"
+
+namespace apr {
+namespace {
+
+constexpr int64_t kAlignBytes = 64;
+
+// A fast kernel may sum in another order than the reference; these ones only move or add once.
+Contract contract_of(OpKind kind, KernelSet kernels) {
+  if (kernels == KernelSet::kReference) {
+    return Contract::kBitwise;
+  }
+  switch (kind) {
+    case OpKind::kEmbed:
+    case OpKind::kSplitHeads:
+    case OpKind::kKvAppend:
+    case OpKind::kAdd:
+    case OpKind::kTakeRows:
+      return Contract::kBitwise;
+    default:
+      return Contract::kBounded;
+  }
+}
+
+// First-fit placement of value lifetimes [first stage, last stage] in one workspace.
+class WorkspaceLayout {
+ public:
+  int64_t place(int64_t size_bytes, int first_stage, int last_stage) {
+    int64_t offset = 0;
+    for (const Block& block : blocks_) {  // ascending by offset
+      const bool overlaps_in_time =
+          block.first_stage <= last_stage && first_stage <= block.last_stage;
+      if (!overlaps_in_time) {
+        continue;
+      }
+      if (offset + size_bytes <= block.offset_bytes) {
+        break;
+      }
+      offset = std::max(offset, block.offset_bytes + block.size_bytes);
+    }
+    const Block placed{offset, size_bytes, first_stage, last_stage};
+    blocks_.insert(std::upper_bound(blocks_.begin(), blocks_.end(), placed,
+                                    [](const Block& a, const Block& b) {
+                                      return a.offset_bytes < b.offset_bytes;
+                                    }),
+                   placed);
+    total_bytes_ = std::max(total_bytes_, offset + size_bytes);
+    return offset;
+  }
+  int64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  struct Block {
+    int64_t offset_bytes, size_bytes;
+    int first_stage, last_stage;
+  };
+  std::vector<Block> blocks_;
+  int64_t total_bytes_ = 0;
+};
+
+int64_t value_bytes(const Value& value, const Target& target) {
+  const int64_t n_rows = value.rows == RowDomain::kTokens ? target.max_rows : target.max_logit_rows;
+  const int64_t size_bytes = n_rows * value.row_elems() * 4;  // f32 and i32 alike
+  return (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+}
+
+}  // namespace
+
+ExecPlan lower(const Plan& plan, const Target& target) {
+  APR_CHECK(target.max_rows >= 1 && target.max_logit_rows >= 1, "a target has rows");
+  APR_CHECK(target.backend == BackendKind::kCpu, "only the CPU has kernels so far");
+  ExecPlan exec;
+  exec.plan = &plan;
+  exec.target = target;
+  const char* suffix = target.kernels == KernelSet::kReference ? "reference" : "fast";
+  const size_t n_values = plan.values.size();
+  std::vector<int> first_stage(n_values, -1), last_stage(n_values, -1);
+  for (size_t op_idx = 0; op_idx < plan.ops.size(); ++op_idx) {
+    const Op& op = plan.ops[op_idx];
+    const int stage_idx = static_cast<int>(exec.stages.size());
+    exec.stages.push_back({static_cast<int>(op_idx), 1,
+                           fmt::format("{}.{}", op_kind_name(op.kind), suffix), op.outputs,
+                           contract_of(op.kind, target.kernels)});
+    for (const ValueId id : op.outputs) {
+      first_stage[static_cast<size_t>(id)] = last_stage[static_cast<size_t>(id)] = stage_idx;
+    }
+    for (const ValueId id : op.inputs) {
+      last_stage[static_cast<size_t>(id)] = stage_idx;
+    }
+  }
+  last_stage[static_cast<size_t>(plan.logits)] = static_cast<int>(exec.stages.size());
+
+  WorkspaceLayout layout;
+  exec.value_offset_bytes.resize(n_values);
+  for (size_t id = 0; id < n_values; ++id) {
+    exec.value_offset_bytes[id] =
+        layout.place(value_bytes(plan.values[id], target), first_stage[id], last_stage[id]);
+  }
+  exec.workspace_bytes = layout.total_bytes();
+  return exec;
+}
+
+std::string print_exec_plan(const ExecPlan& exec) {
+  const Target& target = exec.target;
+  std::string out = fmt::format("{} plan: backend {}, up to {} rows, {} logit rows\n",
+                                target.phase == Phase::kDecode ? "decode" : "prefill",
+                                target.backend == BackendKind::kCpu ? "cpu" : "cuda",
+                                target.max_rows, target.max_logit_rows);
+  for (size_t stage_idx = 0; stage_idx < exec.stages.size(); ++stage_idx) {
+    const Stage& stage = exec.stages[stage_idx];
+    std::string outputs;
+    for (const ValueId id : stage.materialised) {
+      const Value& value = exec.plan->values[static_cast<size_t>(id)];
+      outputs +=
+          fmt::format("  {} @{} {}", value.name, exec.value_offset_bytes[static_cast<size_t>(id)],
+                      format_bytes(static_cast<uint64_t>(value_bytes(value, target))));
+    }
+    out += fmt::format("{:4}  ops {}..{}  {:24} {:8}{}\n", stage_idx, stage.first_op,
+                       stage.first_op + stage.n_ops - 1, stage.kernel,
+                       stage.contract == Contract::kBitwise ? "bitwise" : "bounded", outputs);
+  }
+  out += fmt::format("{} stages, workspace {}\n", exec.stages.size(),
+                     format_bytes(static_cast<uint64_t>(exec.workspace_bytes)));
+  return out;
+}
+
+}  // namespace apr
