@@ -26,11 +26,23 @@ struct SamplingParams {
   uint64_t seed = 299792458;
 };
 
+// The values a sampling parameter may have, inclusive; its name is the flag without dashes.
+struct SamplingRange {
+  const char* name;  // "top-p"
+  double min, max;
+  double SamplingParams::*real;    // the parameter, one of the two
+  int64_t SamplingParams::*whole;  // is null
+};
+
+// Every parameter but the seed (any value): what the Sampler accepts and the flags are made from.
+std::span<const SamplingRange> sampling_ranges();
+
 // Picks tokens: padded ids masked, then penalties, temperature == 0 ? argmax (lowest id of ties) :
 // top-k, top-p, min-p, temperature, one Philox4x32-10(seed, step) draw. Equal logits give equal
 // tokens on every machine.
 class Sampler {
  public:
+  // Throws kUsage for a parameter out of its range.
   Sampler(const SamplingParams& params, int64_t n_tokens);
   // logits: [vocab_rows] f32; history: prompt and generated ids, oldest first; step: index of the
   // token being chosen. Throws kInference for a NaN or +inf, or when no finite logit is left.
@@ -41,10 +53,15 @@ class Sampler {
     float logit;
     TokenId id;
   };
+  void apply_penalties(std::span<const float> logits, std::span<const TokenId> history);
+  void filter_candidates(float best, int bits);
+
   SamplingParams params_;
   int64_t n_tokens_;
-  std::vector<Candidate> candidates_;
-  std::vector<float> adjusted_;
+  std::vector<float> adjusted_;        // [n_tokens] logits after penalties
+  std::vector<TokenId> seen_;          // the window of the penalties, sorted
+  std::vector<Candidate> candidates_;  // what the filters have left
+  std::vector<uint64_t> weights_;      // [candidates] at the temperature
 };
 
 enum class FinishReason { kStop, kLength, kContext, kCancelled };

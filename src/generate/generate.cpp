@@ -1,0 +1,166 @@
+#include "apr/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "apr/error.h"
+#include "generate/stop_matcher.h"
+
+namespace apr {
+namespace {
+
+class Timer {
+ public:
+  double elapsed_ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_)
+        .count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+bool is_set(const std::atomic<bool>* cancel) {
+  return cancel != nullptr && cancel->load(std::memory_order_relaxed);
+}
+
+void check_prompt(const Backend& backend, std::span<const TokenId> prompt) {
+  if (prompt.empty()) {
+    throw Error(ErrorCode::kUsage, "the prompt is empty: it has no token to continue from");
+  }
+  const auto n_prompt = static_cast<int64_t>(prompt.size());
+  if (n_prompt >= backend.context()) {
+    throw Error(ErrorCode::kInvalidFormat,
+                fmt::format("the prompt has {} tokens and the context holds {}, the answer "
+                            "included; shorten the prompt or raise the context (the model's is "
+                            "{})",
+                            n_prompt, backend.context(), backend.desc().context_length));
+  }
+}
+
+// Feeds the prompt in chunks; logits [vocab_rows] of its last token. False when cancelled.
+bool prefill(Backend& backend, std::span<const TokenId> prompt, std::span<float> logits,
+             const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
+  const auto n_prompt = static_cast<int64_t>(prompt.size());
+  for (int64_t done = 0; done < n_prompt;) {
+    const int64_t n_rows = std::min(backend.max_rows(), n_prompt - done);
+    const bool is_last = done + n_rows == n_prompt;
+    const std::array<int64_t, 1> last_row{n_rows - 1};
+    if (is_set(cancel) ||
+        !backend.forward(prompt.subspan(static_cast<size_t>(done), static_cast<size_t>(n_rows)),
+                         is_last ? std::span<const int64_t>(last_row) : std::span<const int64_t>(),
+                         is_last ? logits : std::span<float>(), cancel)) {
+      return false;
+    }
+    done += n_rows;
+    if (callbacks.on_prefill) {
+      callbacks.on_prefill(done, n_prompt);
+    }
+  }
+  return true;
+}
+
+// The text still held back when nothing more comes.
+std::string flush_text(StreamDecoder& decoder, StopMatcher& matcher) {
+  std::string text = matcher.push(decoder.flush());
+  text += matcher.flush();
+  return text;
+}
+
+// What ends the answer after the token just chosen, if anything does.
+std::optional<FinishReason> finish_after(const GenerateResult& result, bool is_stop,
+                                         const GenerateOptions& options, int64_t context) {
+  const auto n_generated = static_cast<int64_t>(result.tokens.size());
+  if (is_stop) {
+    return FinishReason::kStop;
+  }
+  if (options.max_tokens && n_generated >= *options.max_tokens) {
+    return FinishReason::kLength;
+  }
+  if (result.prompt_tokens + n_generated >= context) {
+    return FinishReason::kContext;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+    case FinishReason::kContext:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  APR_CHECK(false, "a finish reason");
+}
+
+double GenerateResult::tok_per_sec() const {
+  constexpr double kMsPerSecond = 1000.0;
+  return tokens.size() < 2 || decode_ms <= 0.0
+             ? 0.0
+             : static_cast<double>(tokens.size() - 1) * kMsPerSecond / decode_ms;
+}
+
+GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
+                        std::span<const TokenId> prompt, const GenerateOptions& options,
+                        const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
+  check_prompt(backend, prompt);
+  const ModelDesc& desc = backend.desc();
+  Sampler sampler(options.sampling, std::min(desc.n_tokens, desc.vocab_rows));
+  StopMatcher matcher(options.stop_strings);
+  StreamDecoder decoder(tokenizer);
+  const std::vector<TokenId>& stop_ids = tokenizer.stop_ids();
+  GenerateResult result;
+  result.prompt_tokens = static_cast<int64_t>(prompt.size());
+  std::vector<TokenId> history(prompt.begin(), prompt.end());
+  std::vector<float> logits(static_cast<size_t>(desc.vocab_rows));  // [vocab_rows] f32
+
+  backend.reset();
+  const Timer prefill_timer;
+  const bool is_prefilled = prefill(backend, prompt, logits, callbacks, cancel);
+  result.prefill_ms = prefill_timer.elapsed_ms();
+  if (!is_prefilled) {
+    result.finish_reason = FinishReason::kCancelled;
+    return result;
+  }
+  if (options.max_tokens && *options.max_tokens <= 0) {
+    result.finish_reason = FinishReason::kLength;
+    return result;
+  }
+
+  const Timer decode_timer;
+  std::optional<FinishReason> finish;
+  while (!finish) {
+    const TokenId id = sampler.sample(logits, history, static_cast<int64_t>(result.tokens.size()));
+    history.push_back(id);
+    result.tokens.push_back(id);
+    const bool is_stop =
+        !options.ignore_eos && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
+    std::string text = is_stop ? std::string() : matcher.push(decoder.push(id));
+    finish = finish_after(result, is_stop || matcher.stopped(), options, backend.context());
+    if (finish) {
+      text += flush_text(decoder, matcher);
+    }
+    result.text += text;
+    result.decode_ms = decode_timer.elapsed_ms();
+    if (callbacks.on_token) {
+      callbacks.on_token(id, text);
+    }
+    const std::array<int64_t, 1> row{0};
+    if (!finish && (is_set(cancel) || !backend.forward(std::span(&id, 1), row, logits, cancel))) {
+      finish = FinishReason::kCancelled;
+      result.text += flush_text(decoder, matcher);
+    }
+  }
+  result.finish_reason = *finish;
+  return result;
+}
+
+}  // namespace apr
