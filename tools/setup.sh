@@ -1,7 +1,7 @@
 # Sourced by quickstart.sh and test.sh, from the root of the tree: packages, CUDA headers, one way to configure.
 
-# Prints its arguments to stderr, which carries everything but a program's answer.
-say() { printf '%s\n' "$*" >&2; }
+# Prints its arguments, a line each, to stderr, which carries everything but a program's answer.
+say() { printf '%s\n' "$@" >&2; }
 
 # Runs a command with its output in LOG; on failure shows the end of LOG and answers 1.
 logged() {
@@ -9,7 +9,7 @@ logged() {
   shift
   mkdir -p "$(dirname "$log")"
   "$@" > "$log" 2>&1 && return 0
-  say "FAILED: $*" "(whole output: $log)"
+  say "FAILED: $* (the end of its output; all of it is in $log)"
   tail -n 40 "$log" >&2
   return 1
 }

@@ -32,8 +32,11 @@ check_format() {
   [ -x $program ] ||
     logged build/setup/clang-format.log python3 -m pip install -q --disable-pip-version-check \
       --no-deps --target $target clang-format==14.0.6 || return 1
-  find include src kernels tests tools -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' |
-    xargs -r $program --dry-run --Werror
+  local bad
+  bad=$(find include src kernels tests tools -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' |
+    xargs -r $program --dry-run --Werror 2>&1 | sed -n 's/:[0-9].* error: .*//p' | sort -u)
+  [ -z "$bad" ] || say "not as .clang-format wants it; '$program -i FILE' formats:" "$bad"
+  [ -z "$bad" ]
 }
 
 fetch_real_model() {
