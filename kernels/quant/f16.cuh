@@ -14,7 +14,7 @@ struct F16 {
   // out[0] = the value.
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    out[0] = load_f16(block);
+    out[0] = f16_to_f32(load_u16(block));
   }
 #endif
 };

@@ -34,6 +34,7 @@ struct IQ1_M {
         const float delta = 0.125f - 0.25f * static_cast<float>((high >> 3) & 1);
         int8_t grid[8];
         std::memcpy(grid, &kIq1SGrid.entry[entry], sizeof grid);
+        APR_VECTOR_LOOP
         for (int j = 0; j < 8; ++j) {
           out[16 * sub + 8 * group + j] = dl * (static_cast<float>(grid[j]) + delta);
         }

@@ -17,7 +17,7 @@ struct IQ1_S {
   // out = (d * (2 * scale + 1)) * (g + delta), g in {-1, 0, 1}, delta = +-0.125
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     for (int sub = 0; sub < 8; ++sub) {
       const int qh = load_u16(block + 34 + 2 * sub);
       const float dl = d * static_cast<float>(2 * ((qh >> 12) & 7) + 1);
@@ -26,6 +26,7 @@ struct IQ1_S {
         const int entry = block[2 + 4 * sub + group] | (((qh >> (3 * group)) & 7) << 8);
         int8_t grid[8];
         std::memcpy(grid, &kIq1SGrid.entry[entry], sizeof grid);
+        APR_VECTOR_LOOP
         for (int j = 0; j < 8; ++j) {
           out[32 * sub + 8 * group + j] = dl * (static_cast<float>(grid[j]) + delta);
         }

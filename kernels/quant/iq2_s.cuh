@@ -20,14 +20,18 @@ struct IQ2_S {
   // out = ((d * (0.5 + scale)) * 0.25) * (sign * magnitude)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     uint64_t words[32];
-    for (int group = 0; group < 32; ++group) {
-      const int high = (block[66 + group / 4] >> (2 * (group & 3))) & 3;
-      words[group] =
-          apply_signs(kIq2SGrid.entry[block[2 + group] | (high << 8)], block[34 + group]);
+    for (int quad = 0; quad < 8; ++quad) {
+      const int qh = block[66 + quad];
+      for (int l = 0; l < 4; ++l) {
+        const int group = 4 * quad + l;
+        const int entry = block[2 + group] | (((qh >> (2 * l)) & 3) << 8);
+        words[group] = apply_signs(kIq2SGrid.entry[entry], block[34 + group]);
+      }
     }
     float sub_d[16];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 16; ++sub) {
       const int scale = (block[74 + sub / 2] >> (4 * (sub & 1))) & 15;
       sub_d[sub] = d * (0.5f + static_cast<float>(scale)) * 0.25f;

@@ -18,13 +18,16 @@ struct IQ2_XS {
   // out = ((d * (0.5 + scale)) * 0.25) * (sign * magnitude)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     uint64_t words[32];
-    for (int group = 0; group < 32; ++group) {
-      const uint32_t q = load_u16(block + 2 + 2 * group);
-      words[group] = apply_signs(kIq2XsGrid.entry[q & 511], complete_signs(q >> 9));
+    for (int quad = 0; quad < 8; ++quad) {
+      for (int group = 4 * quad; group < 4 * quad + 4; ++group) {
+        const uint32_t q = load_u16(block + 2 + 2 * group);
+        words[group] = apply_signs(kIq2XsGrid.entry[q & 511], complete_signs(q >> 9));
+      }
     }
     float sub_d[16];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 16; ++sub) {
       const int scale = (block[66 + sub / 2] >> (4 * (sub & 1))) & 15;
       sub_d[sub] = d * (0.5f + static_cast<float>(scale)) * 0.25f;

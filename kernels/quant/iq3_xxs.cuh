@@ -18,7 +18,7 @@ struct IQ3_XXS {
   // out = ((d * (0.5 + scale)) * 0.5) * (sign * magnitude)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     uint64_t words[32];
     float sub_d[8];
     for (int sub = 0; sub < 8; ++sub) {

@@ -15,12 +15,8 @@ struct IQ4_NL {
   // out[j] = d * level[q]
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
-    int8_t level[32];
-    lookup_nibbles(kIq4Levels, block + 2, level);
-    for (int j = 0; j < 32; ++j) {
-      out[j] = d * static_cast<float>(level[j]);
-    }
+    const float d = load_scale(block);
+    scale_nibble_levels(kIq4Levels, block + 2, d, out);
   }
 #endif
 };

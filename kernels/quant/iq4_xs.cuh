@@ -19,17 +19,13 @@ struct IQ4_XS {
   // out = (d * (scale - 32)) * level[q]
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     const uint32_t scales_h = load_u16(block + 2);
     const uint32_t scales_l = load_u32(block + 4);
     for (int sub = 0; sub < 8; ++sub) {
       const uint32_t scale = ((scales_l >> (4 * sub)) & 15) | (((scales_h >> (2 * sub)) & 3) << 4);
       const float dl = d * static_cast<float>(static_cast<int>(scale) - 32);
-      int8_t level[32];
-      lookup_nibbles(kIq4Levels, block + 8 + 16 * sub, level);
-      for (int j = 0; j < 32; ++j) {
-        out[32 * sub + j] = dl * static_cast<float>(level[j]);
-      }
+      scale_nibble_levels(kIq4Levels, block + 8 + 16 * sub, dl, out + 32 * sub);
     }
   }
 #endif

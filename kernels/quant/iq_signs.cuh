@@ -28,6 +28,7 @@ APR_INLINE void scale_signed_bytes(const uint64_t* words, const float* sub_d,
   int8_t q[256];
   std::memcpy(q, words, sizeof q);
   for (int sub = 0; sub < 256 / kSubElems; ++sub) {
+    APR_VECTOR_LOOP
     for (int j = 0; j < kSubElems; ++j) {
       out[kSubElems * sub + j] = sub_d[sub] * static_cast<float>(q[kSubElems * sub + j]);
     }

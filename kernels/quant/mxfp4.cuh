@@ -18,11 +18,7 @@ struct MXFP4 {
     const uint32_t e = block[0];
     // 2^(e - 128) is subnormal for e = 0 and 1.
     const float d = f32_from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    int8_t level[32];
-    lookup_nibbles(kE2m1DoubledLevels, block + 1, level);
-    for (int j = 0; j < 32; ++j) {
-      out[j] = d * static_cast<float>(level[j]);
-    }
+    scale_nibble_levels(kE2m1DoubledLevels, block + 1, d, out);
   }
 #endif
 };

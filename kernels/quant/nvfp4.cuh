@@ -35,6 +35,7 @@ struct NVFP4 {
       int8_t level[32];
       lookup_nibbles(kE2m1DoubledLevels, block + 4 + 16 * pair, level);
       float* y = out + 32 * pair;
+      APR_VECTOR_LOOP
       for (int j = 0; j < 8; ++j) {
         y[j] = sub_d[2 * pair] * static_cast<float>(level[j]);
         y[8 + j] = sub_d[2 * pair] * static_cast<float>(level[16 + j]);

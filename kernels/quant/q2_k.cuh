@@ -20,9 +20,10 @@ struct Q2_K {
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
     const uint8_t* scales = block;
-    const float d = load_f16(block + 80);
-    const float dmin = load_f16(block + 82);
+    const float d = load_scale(block + 80);
+    const float dmin = load_scale(block + 82);
     float sub_d[16], sub_min[16];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 16; ++sub) {
       sub_d[sub] = d * static_cast<float>(scales[sub] & 15);
       sub_min[sub] = dmin * static_cast<float>(scales[sub] >> 4);
@@ -34,6 +35,7 @@ struct Q2_K {
       const float* dl = sub_d + 8 * half + l_high;
       const float* ml = sub_min + 8 * half + l_high;
       float* y = out + 128 * half + 16 * l_high;
+      APR_VECTOR_LOOP
       for (int l = 0; l < 16; ++l) {
         y[l] = dl[0] * static_cast<float>(qs[l] & 3) - ml[0];
         y[32 + l] = dl[2] * static_cast<float>((qs[l] >> 2) & 3) - ml[2];

@@ -22,7 +22,7 @@ struct Q3_K {
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
     const uint8_t* hmask = block;
-    const float d = load_f16(block + 108);
+    const float d = load_scale(block + 108);
     // Four scales at a time in one word: no bit crosses a byte after the masks.
     const uint32_t low0 = load_u32(block + 96);
     const uint32_t low1 = load_u32(block + 100);
@@ -36,6 +36,7 @@ struct Q3_K {
     uint8_t scales[16];
     std::memcpy(scales, unpacked, sizeof scales);
     float sub_d[16];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 16; ++sub) {
       sub_d[sub] = d * static_cast<float>(scales[sub] - 32);
     }
@@ -46,6 +47,7 @@ struct Q3_K {
       const uint8_t* hm = hmask + 16 * l_high;
       const float* dl = sub_d + 8 * half + l_high;
       float* y = out + 128 * half + 16 * l_high;
+      APR_VECTOR_LOOP
       for (int l = 0; l < 16; ++l) {
         const int third = hm[l] >> (4 * half);
         y[l] = dl[0] * static_cast<float>(((qs[l] & 3) | ((third << 2) & 4)) - 4);

@@ -15,11 +15,13 @@ struct Q4_0 {
   // out[j] = d * (q - 8)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     const uint8_t* qs = block + 2;
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
       out[j] = d * static_cast<float>((qs[j] & 15) - 8);
     }
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
       out[16 + j] = d * static_cast<float>((qs[j] >> 4) - 8);
     }

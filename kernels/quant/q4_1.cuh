@@ -16,12 +16,14 @@ struct Q4_1 {
   // out[j] = d * q + m
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
-    const float m = load_f16(block + 2);
+    const float d = load_scale(block);
+    const float m = load_scale(block + 2);
     const uint8_t* qs = block + 4;
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
       out[j] = d * static_cast<float>(qs[j] & 15) + m;
     }
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
       out[16 + j] = d * static_cast<float>(qs[j] >> 4) + m;
     }

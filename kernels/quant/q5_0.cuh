@@ -16,16 +16,17 @@ struct Q5_0 {
   // out[j] = d * (q - 16)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
-    const uint32_t qh = load_u32(block + 2);
+    const float d = load_scale(block);
+    uint8_t high[32];
+    spread_fifth_bits(block + 2, high);
     const uint8_t* qs = block + 6;
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
-      const int high = static_cast<int>((qh >> j) & 1) << 4;
-      out[j] = d * static_cast<float>(((qs[j] & 15) | high) - 16);
+      out[j] = d * static_cast<float>(((qs[j] & 15) | high[j]) - 16);
     }
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
-      const int high = static_cast<int>((qh >> (16 + j)) & 1) << 4;
-      out[16 + j] = d * static_cast<float>(((qs[j] >> 4) | high) - 16);
+      out[16 + j] = d * static_cast<float>(((qs[j] >> 4) | high[16 + j]) - 16);
     }
   }
 #endif

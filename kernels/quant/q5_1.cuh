@@ -17,17 +17,18 @@ struct Q5_1 {
   // out[j] = d * q + m
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
-    const float m = load_f16(block + 2);
-    const uint32_t qh = load_u32(block + 4);
+    const float d = load_scale(block);
+    const float m = load_scale(block + 2);
+    uint8_t high[32];
+    spread_fifth_bits(block + 4, high);
     const uint8_t* qs = block + 8;
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
-      const int high = static_cast<int>((qh >> j) & 1) << 4;
-      out[j] = d * static_cast<float>((qs[j] & 15) | high) + m;
+      out[j] = d * static_cast<float>((qs[j] & 15) | high[j]) + m;
     }
+    APR_VECTOR_LOOP
     for (int j = 0; j < 16; ++j) {
-      const int high = static_cast<int>((qh >> (16 + j)) & 1) << 4;
-      out[16 + j] = d * static_cast<float>((qs[j] >> 4) | high) + m;
+      out[16 + j] = d * static_cast<float>((qs[j] >> 4) | high[16 + j]) + m;
     }
   }
 #endif

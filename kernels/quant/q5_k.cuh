@@ -19,11 +19,12 @@ struct Q5_K {
   // out = (d * scale) * q - dmin * min
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
-    const float dmin = load_f16(block + 2);
+    const float d = load_scale(block);
+    const float dmin = load_scale(block + 2);
     uint8_t scales[8], mins[8];
     unpack_scale_min_k4(block + 4, scales, mins);
     float sub_d[8], sub_min[8];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 8; ++sub) {
       sub_d[sub] = d * static_cast<float>(scales[sub]);
       sub_min[sub] = dmin * static_cast<float>(mins[sub]);

@@ -20,8 +20,9 @@ struct Q6_K {
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
     const uint8_t* scales = block + 192;
-    const float d = load_f16(block + 208);
+    const float d = load_scale(block + 208);
     float sub_d[16];
+    APR_VECTOR_LOOP
     for (int sub = 0; sub < 16; ++sub) {
       sub_d[sub] = d * static_cast<float>(static_cast<int8_t>(scales[sub]));
     }
@@ -32,6 +33,7 @@ struct Q6_K {
       const uint8_t* qh = block + 128 + 32 * half + 16 * l_high;
       const float* dl = sub_d + 8 * half + l_high;
       float* y = out + 128 * half + 16 * l_high;
+      APR_VECTOR_LOOP
       for (int l = 0; l < 16; ++l) {
         const int high = qh[l];
         y[l] = dl[0] * static_cast<float>(((ql[l] & 15) | ((high & 3) << 4)) - 32);

@@ -15,7 +15,7 @@ struct Q8_0 {
   // out[j] = d * q
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block);
+    const float d = load_scale(block);
     const uint8_t* qs = block + 2;
     for (int j = 0; j < 32; ++j) {
       out[j] = d * static_cast<float>(static_cast<int8_t>(qs[j]));

@@ -25,7 +25,7 @@ struct TQ1_0 {
   // out = d * (digit - 1)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block + 52);
+    const float d = load_scale(block + 52);
     uint8_t digits[256];
     constexpr uint8_t kPowersOf3[5] = {1, 3, 9, 27, 81};
     for (int n = 0; n < 5; ++n) {
@@ -34,6 +34,7 @@ struct TQ1_0 {
       }
     }
     for (int n = 0; n < 5; ++n) {
+      APR_VECTOR_LOOP
       for (int l = 0; l < 16; ++l) {
         digits[160 + 16 * n + l] = front_digit(block[32 + l], kPowersOf3[n]);
       }

@@ -15,7 +15,7 @@ struct TQ2_0 {
   // out = d * (q - 1)
   static APR_INLINE void decode_reference(const uint8_t* __restrict__ block,
                                           float* __restrict__ out) {
-    const float d = load_f16(block + 64);
+    const float d = load_scale(block + 64);
     for (int half = 0; half < 2; ++half) {
       const uint8_t* qs = block + 32 * half;
       float* y = out + 128 * half;
