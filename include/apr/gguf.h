@@ -53,6 +53,10 @@ class GgufValue {
   uint64_t count() const { return count_; }                     // elements of an array; else 1
   std::string type_name() const;                                // "u32", "array of string"
 
+  // The value's bytes as they lie in the file: of an array all elements (a string element as u64
+  // length and bytes), of a string its text.
+  std::span<const std::byte> payload() const { return payload_; }
+
   // The value, or nothing where the type does not convert without loss (any integer type to
   // either; f32 / f64 to double; integers to double when exact).
   std::optional<uint64_t> as_u64() const;
@@ -71,7 +75,7 @@ class GgufValue {
   friend class GgufParser;
   GgufValueType type_{}, element_type_{};
   uint64_t count_ = 1;
-  std::span<const std::byte> payload_;  // the value's bytes (array: all elements, string: its text)
+  std::span<const std::byte> payload_;
 };
 
 struct GgufKeyValue {

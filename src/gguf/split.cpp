@@ -101,7 +101,8 @@ void check_split_part(const SplitKeys& keys, const SplitKeys& first_keys, uint64
                       uint64_t n_parts, const std::string& file_name) {
   if (keys.n_parts != n_parts) {
     fail_key(file_name, "split.count", fmt::format("{} as in the file name", n_parts),
-             keys.present ? std::to_string(keys.n_parts) : "no such key");
+             keys.present ? std::to_string(keys.n_parts)
+                          : "no such key; rename the file if it is whole");
   }
   if (keys.part_idx != part_idx) {
     fail_key(file_name, "split.no",
