@@ -1,0 +1,19 @@
+// Decoding of weight rows for this instruction set.
+#pragma once
+
+#include "cpu/fast/isa/simd.h"
+
+namespace apr::cpu::fast::APR_CPU_ISA {
+
+// Decodes n_blocks blocks of each of n_rows rows, with the bits of the type's scalar reference.
+// w: the first row's first block, rows row_bytes apart; out: [n_rows, out_stride] f32.
+using DecodeRowsFn = void (*)(const uint8_t* w, int64_t row_bytes, int64_t n_rows, int64_t n_blocks,
+                              float* out, int64_t out_stride);
+
+// The decoder of a ggml type id of the type table.
+DecodeRowsFn decoder_of(uint32_t type_id);
+
+// Every block divides this number of elements.
+constexpr int kDecodeTileCols = 256;
+
+}  // namespace apr::cpu::fast::APR_CPU_ISA
