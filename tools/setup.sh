@@ -65,7 +65,7 @@ has_cuda_driver() {
 # Fetches NVIDIA's headers and libraries (one set, CUDA 13.0) from PyPI into build/cuda-headers.
 fetch_cuda_headers() {
   local target=build/cuda-headers wheels
-  wheels="nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-cuda-nvrtc==13.0.88"
+  wheels="nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-cccl==13.0.85"
   [ "$(cat $target/wheels 2> /dev/null)" = "$wheels" ] && return 0
   say "fetching CUDA headers and libraries from PyPI (about 0.5 GB): $wheels"
   rm -rf $target
