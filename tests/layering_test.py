@@ -11,6 +11,7 @@ RANK = {"base": 0, "gguf": 1, "kernels": 2, "quant": 3, "tokenizer": 3, "model":
         "backend": 8, "cpu": 9, "cuda": 9, "generate": 10, "cli": 11}  # backend: the interface of cpu and cuda
 # The layer of each public header; one named after its layer needs no row.
 PUBLIC = {"error": "base", "chat_template": "tokenizer"}
+PROGRAMS = {"main.cpp": "cli"}  # files directly in src/
 GENERATED = {"apr_quant_files.h": "kernels"}  # written by cmake/generate.cmake
 SOURCE_DIRS = ("include", "src", "kernels")
 CODE = {".h", ".cpp", ".cuh", ".cu", ".inc"}
@@ -18,8 +19,12 @@ CODE = {".h", ".cpp", ".cuh", ".cu", ".inc"}
 ARCH_NAME = re.compile(r"qwen[0-9]|k?Qwen[0-9]+[A-Za-z_]")  # "Qwen3.5" in prose is no architecture name
 ARCH_FILES = {
     "src/model/arch.cpp": "the one file with the descriptions",
-    "src/tokenizer/presets.cpp": "names of pre-tokenizers, which GGUF takes from architectures",
-    "include/apr/tokenizer.h": "says which pre-tokenizer names exist",
+    # GGUF names pre-tokenizers after the architecture that brought them:
+    "src/tokenizer/preset.cpp": "the preset of a file that names none",
+    "src/tokenizer/preset.h": "says which preset that is",
+    "src/tokenizer/pretokenize.cpp": "the patterns by name",
+    "src/tokenizer/pretokenize.h": "says which names exist",
+    "include/apr/tokenizer.h": "says which names exist",
 }
 
 MAX_LINES = 400
@@ -28,12 +33,12 @@ LONG_SUFFIXES = CODE | {".py", ".sh"}
 
 
 def layer_of(path):
-    """Answers the layer of a path relative to the root, or None for a public header without a row."""
+    """Answers the layer of a path relative to the root, or None where no row says so."""
     parts = path.parts
     if parts[0] == "kernels":
         return "kernels"
     if parts[0] == "src":
-        return parts[1] if len(parts) > 2 else None
+        return parts[1] if len(parts) > 2 else PROGRAMS.get(parts[1])
     return PUBLIC.get(path.stem, path.stem if path.stem in RANK else None)
 
 
