@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Sourced by quickstart.sh and test.sh, from the root of the tree: packages, CUDA headers, one way to configure.
 
 # Prints its arguments, a line each, to stderr, which carries everything but a program's answer.
@@ -16,13 +17,12 @@ logged() {
 
 # Packages of the named groups of tools/packages.txt that are not installed, one a line.
 missing_packages() {
-  local wanted installed
-  wanted=$(awk -v groups=" $* " '!/^#/ && NF == 2 && index(groups, " " $1 " ") { print $2 }' \
+  local wanted
+  mapfile -t wanted < <(awk -v groups=" $* " '!/^#/ && index(groups, " " $1 " ") { print $2 }' \
     tools/packages.txt | sort -u)
-  # shellcheck disable=SC2086  # one word a package
-  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2> /dev/null |
-    awk '$2 == "installed" { print $1 }' | sort -u)
-  comm -23 <(echo "$wanted") <(echo "$installed")
+  comm -23 <(printf '%s\n' "${wanted[@]}") \
+    <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2> /dev/null |
+      awk '$2 == "installed" { print $1 }' | sort -u)
 }
 
 # Installs the missing packages of the named groups; without root names them and answers 1.
@@ -32,17 +32,17 @@ ensure_packages() {
     return 0
   fi
   local missing install
-  missing=$(missing_packages "$@" | paste -sd ' ')
-  [ -z "$missing" ] && return 0
-  install="apt-get install -y --no-install-recommends $missing"
+  mapfile -t missing < <(missing_packages "$@")
+  [ ${#missing[@]} = 0 ] && return 0
+  install=(apt-get install -y --no-install-recommends "${missing[@]}")
   if [ "$(id -u)" != 0 ]; then
-    say "missing packages: $missing" "" "Installing them needs root. Run this, then start again:" \
-      "  sudo sh -c 'apt-get update && $install'"
+    say "missing packages: ${missing[*]}" "" "Installing them needs root. Run this, then start again:" \
+      "  sudo sh -c 'apt-get update && ${install[*]}'"
     return 1
   fi
-  say "installing packages: $missing"
+  say "installing packages: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  logged build/setup/apt-update.log apt-get update && logged build/setup/apt-install.log $install
+  logged build/setup/apt-update.log apt-get update && logged build/setup/apt-install.log "${install[@]}"
 }
 
 # The folder of an installed CUDA toolkit's headers, or nothing.
@@ -64,14 +64,15 @@ has_cuda_driver() {
 
 # Fetches NVIDIA's headers and libraries (one set, CUDA 13.0) from PyPI into build/cuda-headers.
 fetch_cuda_headers() {
-  local target=build/cuda-headers wheels
-  wheels="nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-cccl==13.0.85"
-  [ "$(cat $target/wheels 2> /dev/null)" = "$wheels" ] && return 0
-  say "fetching CUDA headers and libraries from PyPI (about 0.5 GB): $wheels"
+  local target=build/cuda-headers
+  local wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14
+    nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-cccl==13.0.85)  # cccl: cublasLt.h includes its nv/target
+  [ "$(cat $target/wheels 2> /dev/null)" = "${wheels[*]}" ] && return 0
+  say "fetching CUDA headers and libraries from PyPI (about 0.5 GB): ${wheels[*]}"
   rm -rf $target
   ensure_packages cuda &&
     logged build/setup/cuda-headers.log python3 -m pip install -q --disable-pip-version-check \
-      --no-deps --no-compile --target $target $wheels && echo "$wheels" > $target/wheels
+      --no-deps --no-compile --target $target "${wheels[@]}" && echo "${wheels[*]}" > $target/wheels
 }
 
 # Sets cuda_options, the CMake options for this machine's GPU: none without a driver or with a toolkit.

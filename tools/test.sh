@@ -32,11 +32,12 @@ check_format() {
   [ -x $program ] ||
     logged build/setup/clang-format.log python3 -m pip install -q --disable-pip-version-check \
       --no-deps --target $target clang-format==14.0.6 || return 1
-  local bad
-  bad=$(find include src kernels tests tools -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' |
-    xargs -r $program --dry-run --Werror 2>&1 | sed -n 's/:[0-9].* error: .*//p' | sort -u)
-  [ -z "$bad" ] || say "not as .clang-format wants it; '$program -i FILE' formats:" "$bad"
-  [ -z "$bad" ]
+  local output
+  output=$(find include src kernels tests tools -regex '.*\.\(h\|cpp\|cuh\|cu\)' \
+    -exec $program --dry-run --Werror {} + 2>&1) && return 0
+  say "not as .clang-format wants it; '$program -i FILE' formats:"
+  { grep ' error: ' <<< "$output" || echo "$output"; } | sed 's/:[0-9].* error: .*//' | sort -u >&2
+  return 1
 }
 
 fetch_real_model() {
