@@ -101,6 +101,20 @@ void GgufWriter::remove(std::string_view key) {
   }
 }
 
+const WriterValue& GgufWriter::value(std::string_view key) const {
+  const auto found = std::find_if(values_.begin(), values_.end(),
+                                  [&](const WriterValue& value) { return value.key == key; });
+  if (found == values_.end()) {
+    throw std::runtime_error(fmt::format("no key {}", key));
+  }
+  return *found;
+}
+
+bool GgufWriter::has_value(std::string_view key) const {
+  return std::any_of(values_.begin(), values_.end(),
+                     [&](const WriterValue& value) { return value.key == key; });
+}
+
 WriterTensor& GgufWriter::tensor(std::string_view name) {
   const auto found = std::find_if(tensors_.begin(), tensors_.end(),
                                   [&](const WriterTensor& tensor) { return tensor.name == name; });

@@ -96,7 +96,9 @@ class GgufWriter {
   void set_string(std::string_view key, std::string_view text);
   void set_string_array(std::string_view key, const std::vector<std::string>& texts);
   void set_value(WriterValue value);
-  void remove(std::string_view key);  // the key must be there
+  void remove(std::string_view key);                     // the key must be there
+  const WriterValue& value(std::string_view key) const;  // must be there
+  bool has_value(std::string_view key) const;
 
   // Tensors, in file order; name collisions and wrong sizes are not judged: they are what some
   // tests want.
