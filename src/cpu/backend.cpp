@@ -1,4 +1,4 @@
-#include "apr/backend.h"
+#include "cpu/backend.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,9 @@
 
 #include "apr/error.h"
 #include "cpu/fast/ops.h"
-#include "cpu/kernel_table.h"
-#include "cpu/sequence_state.h"
-#include "cpu/thread_pool.h"
 
-namespace apr {
+namespace apr::cpu {
 namespace {
-
-constexpr int64_t kDefaultChunk = 512;
 
 bool all_finite(const float* x, int64_t n_elems) {
   constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinity or NaN
@@ -26,60 +21,31 @@ bool all_finite(const float* x, int64_t n_elems) {
   return bad == 0;
 }
 
-class CpuBackend final : public Backend {
- public:
-  CpuBackend(const Model& model, const CpuBackendOptions& options, int64_t context, int64_t chunk)
-      : model_(model),
-        plan_(build_plan(model)),
-        exec_(lower(plan_, {BackendKind::kCpu, options.kernels, Phase::kPrefill, chunk,
-                            options.max_logit_rows})),
-        workspace_((exec_.workspace_bytes + 3) / 4),
-        state_(plan_, context),
-        pool_(options.n_threads > 0 ? options.n_threads : cpu::available_cores()) {
-    for (const Stage& stage : exec_.stages) {
-      kernels_.push_back(cpu::find_kernel(stage.kernel));
-      APR_CHECK(kernels_.back() != nullptr, stage.kernel);
-    }
+}  // namespace
+
+CpuBackend::CpuBackend(const Model& model, const CpuBackendOptions& options, int64_t context,
+                       int64_t chunk)
+    : model_(model),
+      plan_(build_plan(model)),
+      exec_(lower(plan_, {BackendKind::kCpu, options.kernels, Phase::kPrefill, chunk,
+                          options.max_logit_rows})),
+      workspace_((exec_.workspace_bytes + 3) / 4),
+      state_(plan_, context),
+      pool_(options.n_threads > 0 ? options.n_threads : available_cores()) {
+  for (const Stage& stage : exec_.stages) {
+    kernels_.push_back(find_kernel(stage.kernel));
+    APR_CHECK(kernels_.back() != nullptr, stage.kernel);
   }
+}
 
-  bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
-               std::span<float> logits, const std::atomic<bool>* cancel) override;
-  void undo_last() override { state_.undo(); }
-  void reset() override { state_.reset(); }
-  int64_t n_past() const override { return state_.n_past(); }
-  int64_t context() const override { return state_.context(); }
-  int64_t max_rows() const override { return exec_.target.max_rows; }
-  int64_t max_logit_rows() const override { return exec_.target.max_logit_rows; }
-  const ModelDesc& desc() const override { return model_.desc(); }
-  std::string device_name() const override {
-    return fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
-                       cpu::fast::isa_name());
-  }
+std::string CpuBackend::device_name() const {
+  return fmt::format("CPU, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
+                     fast::isa_name());
+}
 
- private:
-  enum class Run { kDone, kCancelled, kNonFinite };
-  // Runs all stages; checks norms and logits for non-finite values, or every output.
-  Run run_stages(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
-                 const std::atomic<bool>* cancel, bool check_all, const Op** bad_op);
-  cpu::StageIo stage_io(const Op& op, std::span<const TokenId> ids,
-                        std::span<const int64_t> logit_rows);
-  float* value(ValueId id) const {
-    return workspace_.data() + exec_.value_offset_bytes[static_cast<size_t>(id)] / 4;
-  }
-  const Value& value_info(ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
-
-  const Model& model_;
-  const Plan plan_;
-  const ExecPlan exec_;
-  cpu::LazyBuffer workspace_;
-  cpu::SequenceState state_;
-  cpu::ThreadPool pool_;
-  std::vector<cpu::KernelFn> kernels_;  // [n_stages]
-};
-
-cpu::StageIo CpuBackend::stage_io(const Op& op, std::span<const TokenId> ids,
-                                  std::span<const int64_t> logit_rows) {
-  cpu::StageIo io;
+StageIo CpuBackend::stage_io(const Op& op, std::span<const TokenId> ids,
+                             std::span<const int64_t> logit_rows) {
+  StageIo io;
   io.op = &op;
   for (size_t idx = 0; idx < op.inputs.size(); ++idx) {
     io.in[idx] = value(op.inputs[idx]);
@@ -121,7 +87,7 @@ CpuBackend::Run CpuBackend::run_stages(std::span<const TokenId> ids,
       return Run::kCancelled;
     }
     const Op& op = plan_.ops[static_cast<size_t>(exec_.stages[stage_idx].first_op)];
-    const cpu::StageIo io = stage_io(op, ids, logit_rows);
+    const StageIo io = stage_io(op, ids, logit_rows);
     if (io.n_rows == 0 && !op.outputs.empty()) {
       continue;  // no logits were asked for
     }
@@ -177,7 +143,11 @@ bool CpuBackend::forward(std::span<const TokenId> ids, std::span<const int64_t> 
   return true;
 }
 
-}  // namespace
+}  // namespace apr::cpu
+
+namespace apr {
+
+constexpr int64_t kDefaultChunk = 512;
 
 std::unique_ptr<Backend> make_cpu_backend(const Model& model, const CpuBackendOptions& options) {
   const ModelDesc& desc = model.desc();
@@ -191,7 +161,7 @@ std::unique_ptr<Backend> make_cpu_backend(const Model& model, const CpuBackendOp
   check_range("the prefill chunk", options.prefill_chunk, 1 << 16);
   const int64_t context = options.context > 0 ? options.context : desc.context_length;
   const int64_t wanted = options.prefill_chunk > 0 ? options.prefill_chunk : kDefaultChunk;
-  return std::make_unique<CpuBackend>(model, options, context, std::min(wanted, context));
+  return std::make_unique<cpu::CpuBackend>(model, options, context, std::min(wanted, context));
 }
 
 }  // namespace apr
