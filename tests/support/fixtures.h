@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apr/model.h"
+#include "support/open_gguf.h"
 
 namespace apr::test {
 
@@ -56,10 +57,6 @@ inline std::vector<float> load_f32(const std::filesystem::path& path) {
   file.read(reinterpret_cast<char*>(values.data()),
             static_cast<std::streamsize>(values.size() * sizeof(float)));
   return values;
-}
-
-inline GgufFile open_gguf(const std::filesystem::path& path) {
-  return GgufFile::open(path, &quant_type_layout, &quant_type_label);
 }
 
 }  // namespace apr::test
