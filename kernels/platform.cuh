@@ -12,10 +12,13 @@ typedef unsigned int uint32_t;
 typedef int int32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
+#define APR_DEVICE __device__ __forceinline__
 #else
 #define APR_HOST_CODE 1
 #include <cstdint>
 #include <cstring>
 // Inlined everywhere, so that a caller compiled for a wider instruction set vectorises it.
 #define APR_INLINE __attribute__((always_inline)) inline
+// Device functions that are plain C++ also run on the host, for tests.
+#define APR_DEVICE inline
 #endif

@@ -1,0 +1,122 @@
+// How device code reads a quantised weight: the contract of the device part of every type file.
+// It is plain integer and f32 code, so that it also runs on the host, where tests compare it with
+// the scalar reference without a GPU.
+//
+// A block is a few segments (byte ranges in file order). Two layouts hold the same bytes:
+//   raw     blocks one after the other, as in the file
+//   planes  segment s of every block of the tensor one after the other, then segment s + 1; each
+//           plane starts at a multiple of 16 bytes, so that wide loads are aligned
+//
+// A type T gives, beside kBlockElems and kBlockBytes:
+//   static constexpr int kSegments, kSegmentBytes[kSegments]  file order, sum kBlockBytes
+//   static constexpr int kRawAlign                            of a block of the raw layout, bytes
+//   static constexpr int kGroupElems                          16 or 32: weights with one scale
+//   decode8(block, octet, out[8])     weights [8 octet, 8 octet + 8) of the block, f32, bit for bit
+//                                     those of decode_reference
+//   quants4(block, quartet, q02, q13) weights [4 quartet, + 4) as exact f16 numbers q, packed as
+//                                     (q0 | q2 << 16), (q1 | q3 << 16)
+//   affine(block, group)              {scale, offset} of group `group` of kGroupElems weights:
+//                                     weight = scale * q + offset, up to rounding
+// `block` is a RawBlock<T> or a PlanesBlock<T>.
+#pragma once
+
+#include "platform.cuh"
+
+namespace apr::quant {
+
+struct Affine {
+  float scale, offset;
+};
+
+APR_DEVICE constexpr int64_t align16(int64_t n_bytes) {
+  return (n_bytes + 15) / 16 * 16;
+}
+
+// Where plane `segment` starts in a tensor of n_blocks blocks, in bytes; segment kSegments: the
+// end.
+template <class T>
+APR_DEVICE constexpr int64_t plane_offset_bytes(int segment, int64_t n_blocks) {
+  int64_t offset = 0;
+  for (int idx = 0; idx < segment; ++idx) {
+    offset += align16(n_blocks * T::kSegmentBytes[idx]);
+  }
+  return offset;
+}
+
+// Bytes that every multiple of `stride` shares as alignment, at most 16.
+APR_DEVICE constexpr int alignment_of(int stride_bytes) {
+  return stride_bytes % 16 == 0  ? 16
+         : stride_bytes % 8 == 0 ? 8
+         : stride_bytes % 4 == 0 ? 4
+         : stride_bytes % 2 == 0 ? 2
+                                 : 1;
+}
+
+template <class T>
+struct RawBlock {
+  const uint8_t* base;  // of the block
+
+  // The bytes of a segment.
+  template <int kSegment>
+  APR_DEVICE const uint8_t* segment() const {
+    int offset = 0;
+    for (int idx = 0; idx < kSegment; ++idx) {
+      offset += T::kSegmentBytes[idx];
+    }
+    return base + offset;
+  }
+  // What loads from a segment's start may assume.
+  template <int kSegment>
+  static constexpr int align() {
+    int offset = 0;
+    for (int idx = 0; idx < kSegment; ++idx) {
+      offset += T::kSegmentBytes[idx];
+    }
+    const int of_offset = alignment_of(offset);
+    return of_offset < T::kRawAlign ? of_offset : T::kRawAlign;
+  }
+};
+
+template <class T>
+struct PlanesBlock {
+  const uint8_t* data;  // of the tensor
+  int64_t n_blocks;     // of the tensor
+  int64_t block_idx;    // in the tensor
+
+  template <int kSegment>
+  APR_DEVICE const uint8_t* segment() const {
+    return data + plane_offset_bytes<T>(kSegment, n_blocks) +
+           block_idx * T::kSegmentBytes[kSegment];
+  }
+  template <int kSegment>
+  static constexpr int align() {
+    return alignment_of(T::kSegmentBytes[kSegment]);
+  }
+};
+
+// A little-endian u32 at `bytes`, which are aligned to kAlign.
+template <int kAlign>
+APR_DEVICE uint32_t load_u32(const uint8_t* bytes) {
+#ifdef APR_DEVICE_CODE
+  if constexpr (kAlign >= 4) {
+    return *reinterpret_cast<const uint32_t*>(bytes);
+  } else if constexpr (kAlign == 2) {
+    const uint16_t* words = reinterpret_cast<const uint16_t*>(bytes);
+    return words[0] | static_cast<uint32_t>(words[1]) << 16;
+  }
+#endif
+  return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8 | static_cast<uint32_t>(bytes[2]) << 16 |
+         static_cast<uint32_t>(bytes[3]) << 24;
+}
+
+template <int kAlign>
+APR_DEVICE uint32_t load_u16(const uint8_t* bytes) {
+#ifdef APR_DEVICE_CODE
+  if constexpr (kAlign >= 2) {
+    return *reinterpret_cast<const uint16_t*>(bytes);
+  }
+#endif
+  return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+}
+
+}  // namespace apr::quant
