@@ -1,0 +1,37 @@
+// Sums over the threads of a warp and of a block, in an order fixed by the block size alone: the
+// same bits on every GPU. Every thread of the warp or block must call, and each gets the sum.
+#pragma once
+
+#include "platform.cuh"
+
+namespace apr {
+
+constexpr int kWarpSize = 32;
+constexpr int kMaxWarps = 32;
+
+__device__ inline float warp_sum(float value) {
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// `scratch`: [kMaxWarps] f32 shared, free for another use after a __syncthreads(). Blocks are one-
+// dimensional and whole warps.
+__device__ inline float block_sum(float value, float* scratch) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  const int n_warps = blockDim.x / kWarpSize;
+  value = warp_sum(value);
+  if (n_warps == 1) {
+    return value;
+  }
+  if (lane == 0) {
+    scratch[warp] = value;
+  }
+  __syncthreads();
+  return warp_sum(lane < n_warps ? scratch[lane] : 0.0f);
+}
+
+}  // namespace apr

@@ -1,0 +1,74 @@
+#include "cuda/kernel_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "apr/error.h"
+
+namespace apr::cuda {
+namespace {
+
+struct Architecture {
+  std::string_view name;
+  int cc_major, cc_minor;
+};
+
+// "a": with the instructions of this one chip generation (wgmma, setmaxnreg).
+constexpr std::array kArchitectures{
+    Architecture{"sm_75", 7, 5},   Architecture{"sm_80", 8, 0},   Architecture{"sm_86", 8, 6},
+    Architecture{"sm_89", 8, 9},   Architecture{"sm_90a", 9, 0},  Architecture{"sm_100", 10, 0},
+    Architecture{"sm_120", 12, 0}, Architecture{"sm_121", 12, 1},
+};
+
+}  // namespace
+
+std::span<const std::string_view> tested_architectures() {
+  static const std::array names = [] {
+    std::array<std::string_view, kArchitectures.size()> result;
+    std::transform(kArchitectures.begin(), kArchitectures.end(), result.begin(),
+                   [](const Architecture& arch) { return arch.name; });
+    return result;
+  }();
+  return names;
+}
+
+std::span<const KernelRow> kernel_table() {
+  static const std::vector<KernelRow> rows{
+      {"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>"},
+      {"rms_norm.scalar", "rms_norm.cu", "apr::rms_norm<1>"},
+  };
+  return rows;
+}
+
+const KernelRow& kernel_row(std::string_view name) {
+  const auto rows = kernel_table();
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const KernelRow& candidate) { return candidate.name == name; });
+  APR_CHECK(row != rows.end(), fmt::format("no kernel row {}", name));
+  return *row;
+}
+
+bool runs_on(const KernelRow& row, std::string_view arch) {
+  return row.only.empty() || std::find(row.only.begin(), row.only.end(), arch) != row.only.end();
+}
+
+CompileRequest compile_request(const KernelRow& row, std::string_view arch) {
+  return {
+      std::string(row.file), {std::string(row.name_expression)}, row.options, std::string(arch)};
+}
+
+std::string device_architecture(int cc_major, int cc_minor) {
+  std::string best = fmt::format("sm_{}{}", cc_major, cc_minor);
+  for (const Architecture& arch : kArchitectures) {  // ascending
+    // Code with an "a" runs on its own compute capability only.
+    if (arch.cc_major == cc_major &&
+        (arch.cc_minor == cc_minor || (arch.cc_minor < cc_minor && !arch.name.ends_with('a')))) {
+      best = arch.name;
+    }
+  }
+  return best;
+}
+
+}  // namespace apr::cuda

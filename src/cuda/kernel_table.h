@@ -1,0 +1,41 @@
+// The table of kernels: what is compiled, from which file, for which architectures.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/nvrtc.h"
+
+namespace apr::cuda {
+
+// "sm_" names as NVRTC takes them, ascending: those that the tests compile every row for.
+std::span<const std::string_view> tested_architectures();
+
+struct KernelRow {
+  std::string_view name;             // "rms_norm.vec4": what stages and tests call it
+  std::string_view file;             // under kernels/
+  std::string_view name_expression;  // "apr::rms_norm<4>"
+  std::vector<std::string> options = {};
+  std::vector<std::string_view> only = {};  // architectures it is for; empty: every one
+  int dynamic_shared_bytes = 0;             // the most a launch asks for; over 48 KiB must be said
+};
+
+// Every row once.
+std::span<const KernelRow> kernel_table();
+
+// The row named `name`; aborts where there is none (our own bug).
+const KernelRow& kernel_row(std::string_view name);
+
+// Whether `row` is for `arch`.
+bool runs_on(const KernelRow& row, std::string_view arch);
+
+CompileRequest compile_request(const KernelRow& row, std::string_view arch);
+
+// The architecture to compile for on a device of this compute capability: its own where it is one
+// of tested_architectures(), else the nearest older one of the same major version, whose code runs
+// there too, else its own by number.
+std::string device_architecture(int cc_major, int cc_minor);
+
+}  // namespace apr::cuda
