@@ -1,7 +1,9 @@
 #include "cpu/fast/isa/decode.h"
 
 #include "apr_quant_files.h"
-#include "quant/dequantize.h"
+#if HWY_TARGET == HWY_AVX3
+#include "cpu/fast/isa/decode_avx512.h"
+#endif
 
 namespace apr::cpu::fast::APR_CPU_ISA {
 namespace {
@@ -11,7 +13,11 @@ void decode_rows(const uint8_t* w, int64_t row_bytes, int64_t n_rows, int64_t n_
                  int64_t out_stride) {
   static_assert(kDecodeTileCols % T::kBlockElems == 0);
   for (int64_t row = 0; row < n_rows; ++row) {
-    quant::dequantize_blocks<T>(w + row * row_bytes, n_blocks, out + row * out_stride);
+    const uint8_t* block = w + row * row_bytes;
+    float* to = out + row * out_stride;
+    for (int64_t block_idx = 0; block_idx < n_blocks; ++block_idx) {
+      BlockDecoder<T>::decode(block + block_idx * T::kBlockBytes, to + block_idx * T::kBlockElems);
+    }
   }
 }
 

@@ -16,4 +16,13 @@ DecodeRowsFn decoder_of(uint32_t type_id);
 // Every block divides this number of elements.
 constexpr int kDecodeTileCols = 256;
 
+// Decodes one block of a type: by the reference's loop, compiled for this instruction set, where no
+// specialisation (decode_<isa>.h) exists.
+template <class T>
+struct BlockDecoder {
+  APR_ALWAYS_INLINE void decode(const uint8_t* block, float* out) {
+    T::decode_reference(block, out);
+  }
+};
+
 }  // namespace apr::cpu::fast::APR_CPU_ISA
