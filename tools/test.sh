@@ -58,7 +58,7 @@ run_ctest() {
 }
 
 build_fuzz_targets() {
-  configure_and_build build-fuzz all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAPR_TESTS=OFF -DAPR_FUZZ=ON \
+  configure_and_build build-fuzz tests/fuzz/all -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAPR_TESTS=OFF -DAPR_FUZZ=ON \
     -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
 }
 
@@ -68,8 +68,10 @@ run_fuzz_target() {
   name=$(basename "$target")
   local work=build-fuzz/runs/$name
   rm -rf "$work" && mkdir -p "$work/corpus" "$work/found"
-  [ ! -d "tests/fuzz/corpus/$name" ] || cp -r "tests/fuzz/corpus/$name/." "$work/corpus"
-  if "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+  cp -r "tests/fuzz/corpus/$name/." "$work/corpus" || say "WARNING: $name starts without a corpus"
+  local dictionary=tests/fuzz/${name%_fuzz}.dict options=()
+  [ ! -f "$dictionary" ] || options+=("-dict=$dictionary")
+  if "$target" "${options[@]}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$work/found/" "$work/corpus" > "$work/log" 2>&1; then
     record "fuzz $name" passed $((SECONDS - start)) \
       "$(awk '/stat::number_of_executed_units/ { print $2 " inputs" }' "$work/log")"
