@@ -43,7 +43,7 @@ TEST(QuantTable, LookupsFindEveryRowAndNothingElse) {
   EXPECT_EQ(find_quant_type(""), nullptr);
 }
 
-// GGMLQuantizationType and GGML_QUANT_SIZES of gguf-py 0.17 (constants.py).
+// GGMLQuantizationType and GGML_QUANT_SIZES of gguf-py 0.19 (constants.py).
 struct GgufSize {
   uint32_t id;
   const char* name;
