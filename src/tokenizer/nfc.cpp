@@ -88,7 +88,8 @@ Segment next_segment(std::string_view text, size_t pos) {
 }  // namespace
 
 bool starts_nfc_segment(char32_t c) {
-  return c < 0x300 || (c >= 0x400 && c <= 0x482) ||                       // Latin, Cyrillic
+  // U+11A7 joins nothing, but utf8proc 2.8 drops it after a Hangul syllable; so it goes alone.
+  return c < 0x300 || (c >= 0x400 && c <= 0x482) || c == 0x11A7 ||        // Latin, Cyrillic
          (c >= 0x2010 && c <= 0x2027) ||                                  // dashes, quotes
          (c >= 0x3001 && c <= 0x3029) ||                                  // CJK punctuation
          (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A0 && c <= 0x30FF) ||  // kana

@@ -1,0 +1,25 @@
+// Runs the fuzz target over its corpus in every build: seeds, and inputs that once broke something.
+#include <gtest/gtest.h>
+
+#include "support/gguf_writer.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace apr {
+namespace {
+
+TEST(TokenizerFuzz, CorpusReplays) {
+  int n_inputs = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(APR_SOURCE_DIR "/tests/fuzz/corpus/tokenizer_fuzz")) {
+    SCOPED_TRACE(entry.path().string());
+    const std::vector<std::byte> input = test::read_file(entry.path());
+    EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()),
+              0);
+    ++n_inputs;
+  }
+  EXPECT_GE(n_inputs, 8);
+}
+
+}  // namespace
+}  // namespace apr
