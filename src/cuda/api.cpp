@@ -200,10 +200,17 @@ const Api& api() {
 void require_library(Library library) {
   const LibraryFacts& facts = api().library(library);
   if (!facts.loaded) {
-    throw Error(ErrorCode::kBackendUnavailable,
-                fmt::format("{} cannot be used: {}; `apr doctor` shows each place looked at",
-                            facts.name, facts.reason));
+    throw Error(ErrorCode::kBackendUnavailable, fmt::format("{} cannot be used: {}; {}", facts.name,
+                                                            facts.reason, library_remedy()));
   }
+}
+
+std::string library_remedy() {
+  const bool cuda13 = CUDART_VERSION >= 13000;
+  return fmt::format("python3 -m pip install --no-deps --target {}/cuda-headers {}",
+                     SearchRoots::from_environment().program_dir.string(),
+                     cuda13 ? "nvidia-cublas==13.0.2.14 nvidia-cuda-nvrtc==13.0.88"
+                            : "nvidia-cublas-cu12 nvidia-cuda-nvrtc-cu12");
 }
 
 ScopedApi::ScopedApi(const Api& table)

@@ -43,6 +43,9 @@ const Api& api();
 // Throws kBackendUnavailable, saying what was tried, unless `library` is loaded.
 void require_library(Library library);
 
+// The pip line that brings NVRTC and cuBLAS to where the search finds them: beside the program.
+std::string library_remedy();
+
 // Puts `table` in force until the end of its scope. For tests; not while other threads call api().
 class ScopedApi {
  public:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "apr/error.h"
 
@@ -69,6 +70,14 @@ std::string device_architecture(int cc_major, int cc_minor) {
     }
   }
   return best;
+}
+
+int architecture_number(std::string_view arch) {
+  constexpr std::string_view kPrefix = "sm_";
+  APR_CHECK(arch.starts_with(kPrefix), fmt::format("{} is no architecture", arch));
+  int number = 0;
+  std::from_chars(arch.data() + kPrefix.size(), arch.data() + arch.size(), number);
+  return number;
 }
 
 }  // namespace apr::cuda

@@ -38,4 +38,7 @@ CompileRequest compile_request(const KernelRow& row, std::string_view arch);
 // there too, else its own by number.
 std::string device_architecture(int cc_major, int cc_minor);
 
+// 90 for "sm_90a".
+int architecture_number(std::string_view arch);
+
 }  // namespace apr::cuda
