@@ -36,6 +36,8 @@ TEST(HostileVocab, IsRefusedWithItsPlace) {
        "no token for the byte 0x20"},
       {"a byte that is unused", [](SmallVocab& v) { v.types[0xFF] = 5; },
        "no token for the byte 0xff"},
+      {"long special", [](SmallVocab& v) { v.add(std::string(1025, 'x'), 4); },
+       "tokens[259], a special token, has 1025 bytes, at most 1024 are supported"},
       {"merge without space", [](SmallVocab& v) { v.merges = {"ab"}; },
        "tokenizer.ggml.merges[0] \"ab\": expected two tokens with one space"},
       {"empty merge", [](SmallVocab& v) { v.merges = {""}; },

@@ -22,6 +22,7 @@ struct TextPiece {
   bool parse_special = false;
 };
 
+// Const methods may be called from several threads at once. It keeps no view of the file.
 class Tokenizer {
  public:
   // Builds the tokenizer from `tokenizer.ggml.*` of the file. Throws kModelLoad for an unknown
@@ -34,7 +35,7 @@ class Tokenizer {
   int64_t vocab_size() const;  // tokens in the file's list (the model's rows may be padded beyond)
 
   // Encodes any bytes; invalid UTF-8 is kept byte by byte (no NFC across it). No BOS is added
-  // unless the file says add_bos_token.
+  // unless the file says add_bos_token; then once, also where the text begins with it.
   std::vector<TokenId> encode(std::string_view text, bool parse_special) const;
 
   // Encodes pieces as one text: a special token is recognised only where it lies wholly in
@@ -47,7 +48,8 @@ class Tokenizer {
   bool is_special(TokenId id) const;  // control or user-defined: parsed from text only when asked
   std::string decode(std::span<const TokenId> ids) const;
 
-  std::optional<TokenId> find_token(std::string_view text) const;  // exact text of one token
+  // The token with exactly this text (token_bytes): a special one first, then the lowest id.
+  std::optional<TokenId> find_token(std::string_view text) const;
   std::optional<TokenId> bos_id() const;
   std::optional<TokenId> eos_id() const;
   std::optional<TokenId> pad_id() const;

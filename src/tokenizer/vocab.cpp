@@ -13,6 +13,7 @@ namespace {
 constexpr char kTokensKey[] = "tokenizer.ggml.tokens";
 constexpr char kTypesKey[] = "tokenizer.ggml.token_type";
 constexpr char kMergesKey[] = "tokenizer.ggml.merges";
+constexpr size_t kMaxSpecialBytes = 1024;  // looking for one costs at most this at each place
 
 [[noreturn]] void fail(const GgufFile& file, const std::string& message) {
   throw Error(ErrorCode::kInvalidFormat, fmt::format("{}: {}", file.name(), message));
@@ -56,6 +57,10 @@ Vocab::Vocab(const GgufFile& file) {
   for (TokenId id = 0; id < size(); ++id) {
     const std::string_view text = texts[static_cast<size_t>(id)];
     if (is_special(id)) {
+      if (text.size() > kMaxSpecialBytes) {
+        fail(file, fmt::format("{}[{}], a special token, has {} bytes, at most {} are supported",
+                               kTokensKey, id, text.size(), kMaxSpecialBytes));
+      }
       bytes_ += text;
       ++n_special;
     } else if (kind(id) != TokenKind::kUnused && !append_alphabet_bytes(text, bytes_)) {

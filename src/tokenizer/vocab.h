@@ -28,7 +28,8 @@ enum class TokenKind : uint8_t {
 class Vocab {
  public:
   // Reads tokenizer.ggml.{tokens,token_type}. Throws kInvalidFormat where a list is missing, their
-  // lengths differ, a kind is unknown or one of the 256 bytes has no token of its own.
+  // lengths differ, a kind is unknown, a special token is over 1024 bytes long or one of the 256
+  // bytes has no token of its own.
   explicit Vocab(const GgufFile& file);
 
   TokenId size() const { return static_cast<TokenId>(kinds_.size()); }
