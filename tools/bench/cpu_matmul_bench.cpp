@@ -8,6 +8,8 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +22,19 @@ namespace {
 
 struct Shape {
   int64_t n_rows, n_cols;
+};
+
+// Activations, aligned as the executor aligns them.
+struct Rows {
+  float* data;
+  Rows(int64_t n_elems, float value)
+      : data(static_cast<float*>(
+            ::operator new (static_cast<size_t>(n_elems) * sizeof(float), std::align_val_t{64}))) {
+    std::fill(data, data + n_elems, value);
+  }
+  ~Rows() { ::operator delete (data, std::align_val_t{64}); }
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
 };
 
 // Weights of any bits would hold infinities; zero bytes with a scale of about 1 do not.
@@ -40,14 +55,13 @@ void run(benchmark::State& state, const QuantType& type, Shape shape, int64_t n_
     return;
   }
   const std::vector<std::byte> bytes = weights_of(type, shape);
-  const std::vector<float> x(static_cast<size_t>(n_tokens * shape.n_cols), 0.01F);
-  std::vector<float> y(static_cast<size_t>(n_tokens * shape.n_rows));
+  const Rows x(n_tokens * shape.n_cols, 0.01F), y(n_tokens * shape.n_rows, 0.0F);
   const MatrixRef w{&type,        bytes.data(), 1,
                     shape.n_rows, shape.n_cols, type.row_bytes(shape.n_cols)};
   ThreadPool pool(n_threads);
   for (auto _ : state) {
-    fast::matmul({x.data(), w, nullptr, n_tokens, y.data()}, pool);
-    benchmark::DoNotOptimize(y.data());
+    fast::matmul({x.data, w, nullptr, n_tokens, y.data}, pool);
+    benchmark::DoNotOptimize(y.data);
   }
   const auto n_weights = static_cast<double>(shape.n_rows * shape.n_cols);
   state.counters["weights/s"] =

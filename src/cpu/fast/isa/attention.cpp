@@ -115,8 +115,6 @@ void clear_states(const RowStates& states, int64_t n_rows, int64_t dim_padded) {
 
 // turned[d][j] = key j's element d, for n_keys keys; zeros behind.
 void turn_keys(const Task& task, int64_t first_key, int64_t n_keys, float* turned) {
-  using Quad = hn::FixedTag<float, 4>;
-  constexpr Quad quad{};
   const int64_t key_stride = task.args.n_kv_heads * task.dim;
   if (n_keys < kKeys) {
     std::memset(turned, 0, static_cast<size_t>(task.dim * kKeys) * sizeof(float));
@@ -126,18 +124,18 @@ void turn_keys(const Task& task, int64_t first_key, int64_t n_keys, float* turne
     const float* key = task.key(first_key + j);
     int64_t d = 0;
     for (; d + 4 <= task.dim; d += 4) {
-      const auto k0 = hn::LoadU(quad, key + d), k1 = hn::LoadU(quad, key + key_stride + d);
-      const auto k2 = hn::LoadU(quad, key + 2 * key_stride + d);
-      const auto k3 = hn::LoadU(quad, key + 3 * key_stride + d);
-      const auto low01 = hn::InterleaveLower(quad, k0, k1);
-      const auto low23 = hn::InterleaveLower(quad, k2, k3);
-      const auto high01 = hn::InterleaveUpper(quad, k0, k1);
-      const auto high23 = hn::InterleaveUpper(quad, k2, k3);
+      const auto k0 = hn::LoadU(kQuad, key + d), k1 = hn::LoadU(kQuad, key + key_stride + d);
+      const auto k2 = hn::LoadU(kQuad, key + 2 * key_stride + d);
+      const auto k3 = hn::LoadU(kQuad, key + 3 * key_stride + d);
+      const auto low01 = hn::InterleaveLower(kQuad, k0, k1);
+      const auto low23 = hn::InterleaveLower(kQuad, k2, k3);
+      const auto high01 = hn::InterleaveUpper(kQuad, k0, k1);
+      const auto high23 = hn::InterleaveUpper(kQuad, k2, k3);
       float* to = turned + d * kKeys + j;
-      hn::StoreU(hn::ConcatLowerLower(quad, low23, low01), quad, to);
-      hn::StoreU(hn::ConcatUpperUpper(quad, low23, low01), quad, to + kKeys);
-      hn::StoreU(hn::ConcatLowerLower(quad, high23, high01), quad, to + 2 * kKeys);
-      hn::StoreU(hn::ConcatUpperUpper(quad, high23, high01), quad, to + 3 * kKeys);
+      hn::StoreU(hn::ConcatLowerLower(kQuad, low23, low01), kQuad, to);
+      hn::StoreU(hn::ConcatUpperUpper(kQuad, low23, low01), kQuad, to + kKeys);
+      hn::StoreU(hn::ConcatLowerLower(kQuad, high23, high01), kQuad, to + 2 * kKeys);
+      hn::StoreU(hn::ConcatUpperUpper(kQuad, high23, high01), kQuad, to + 3 * kKeys);
     }
     for (; d < task.dim; ++d) {
       for (int64_t i = 0; i < 4; ++i) {

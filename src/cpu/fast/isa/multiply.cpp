@@ -1,5 +1,7 @@
 #include "cpu/fast/isa/multiply.h"
 
+#include "cpu/fast/scratch.h"
+
 namespace apr::cpu::fast::APR_CPU_ISA {
 namespace {
 
@@ -15,8 +17,9 @@ constexpr int kTileTokens = kVectorRegisters == 32 ? 6 : HWY_NATIVE_FMA ? 3 : 2;
 template <int kTokens>
 constexpr int kStreamRows = 9 * kTokens + 2 <= kVectorRegisters ? 8 : kTileRows;
 
-// Rows decoded at once for many tokens: 32 x 1024 f32 stay in the second-level cache.
-constexpr int kChunkRows = 32;
+// Rows decoded at once for many tokens: 64 x 1024 f32 stay in the second-level cache, and the
+// activations, which do not, are read once for all of them.
+constexpr int kChunkRows = 64;
 
 // Row distance of decoded tiles; not a multiple of 4096 bytes, so that rows spread over cache sets.
 constexpr int kStreamStride = kDecodeTileCols + 16;
@@ -47,8 +50,10 @@ APR_ALWAYS_INLINE void accumulate(const float* w, const float* const (&x)[kToken
     }
   }
   if (col < n_cols) {
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Vec w_vec = load_first(w + r * kStride + col, n_cols - col);
+#pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
         acc[r][t] = hn::MulAdd(w_vec, load_first(x[t] + col, n_cols - col), acc[r][t]);
       }
@@ -76,10 +81,16 @@ APR_ALWAYS_INLINE void finish(const ProductJob& job, int64_t row, int64_t n_rows
     float* y = job.y + (token + t) * job.y_stride + row;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r += 4) {
-      float sums[4];
-      sum_lanes4(acc[r][t], acc[r + 1][t], acc[r + 2][t], acc[r + 3][t], sums);
-      for (int64_t i = 0; i < 4 && r + i < n_rows; ++i) {
-        y[r + i] = is_first ? sums[i] : y[r + i] + sums[i];
+      Vec4 sums = sum_lanes4(acc[r][t], acc[r + 1][t], acc[r + 2][t], acc[r + 3][t]);
+      if (r + 4 <= n_rows) {
+        sums = is_first ? sums : hn::Add(hn::LoadU(kQuad, y + r), sums);
+        hn::StoreU(sums, kQuad, y + r);
+      } else {
+        float last[4];
+        hn::StoreU(sums, kQuad, last);
+        for (int64_t i = 0; r + i < n_rows; ++i) {
+          y[r + i] = is_first ? last[i] : y[r + i] + last[i];
+        }
       }
     }
   }
@@ -151,7 +162,8 @@ void multiply_chunk(const ProductJob& job, const float* chunk, int64_t row, int6
 
 // Many tokens: decodes a chunk of rows once and walks the tokens in tiles.
 void multiply_chunks(const ProductJob& job, int64_t row_begin, int64_t row_end) {
-  HWY_ALIGN float chunk[kChunkRows * kChunkStride];
+  auto* chunk = static_cast<float*>(
+      scratch(ScratchUse::kTask, kChunkRows * kChunkStride * int64_t{sizeof(float)}));
   for (int64_t row = row_begin; row < row_end; row += kChunkRows) {
     const int64_t n_rows = min(kChunkRows, row_end - row);
     // A last tile of fewer rows multiplies rows that are not there: zeros.

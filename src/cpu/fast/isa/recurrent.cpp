@@ -79,7 +79,7 @@ APR_ALWAYS_INLINE void delta_rows(float* state, int64_t dim, const float* q, con
     sum[r] = hn::MulAdd(kept, load_first(k + col, n_last), sum[r]);
   }
   float recalled[4];
-  sum_lanes4(sum[0], sum[1], sum[2], sum[3], recalled);
+  hn::StoreU(sum_lanes4(sum[0], sum[1], sum[2], sum[3]), kQuad, recalled);
 
   Vec delta[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -101,7 +101,7 @@ APR_ALWAYS_INLINE void delta_rows(float* state, int64_t dim, const float* q, con
     sum[r] = hn::MulAdd(next, load_first(q + col, n_last), sum[r]);
   }
   float out[4];
-  sum_lanes4(sum[0], sum[1], sum[2], sum[3], out);
+  hn::StoreU(sum_lanes4(sum[0], sum[1], sum[2], sum[3]), kQuad, out);
   for (int r = 0; r < kRows; ++r) {
     y[r] = out[r] * scale;
   }

@@ -49,45 +49,50 @@ APR_ALWAYS_INLINE void store_first(Vec v, float* to, int64_t n) {
   std::memcpy(to, lanes, static_cast<size_t>(n) * sizeof(float));
 }
 
-// out[i] = the sum of the lanes of v[i], by one tree for all four: upper half onto lower half until
+using Quad = hn::FixedTag<float, 4>;
+using Vec4 = hn::Vec<Quad>;
+constexpr Quad kQuad{};
+
+// Lane i: the sum of the lanes of v_i, by one tree for all four: upper half onto lower half until
 // four lanes are left, then (0 + 1) + (2 + 3).
-APR_ALWAYS_INLINE void sum_lanes4(Vec v0, Vec v1, Vec v2, Vec v3, float* out) {
-  using Quad = hn::FixedTag<float, 4>;
-  constexpr Quad quad{};
+APR_ALWAYS_INLINE Vec4 sum_lanes4(Vec v0, Vec v1, Vec v2, Vec v3) {
 #if HWY_MAX_BYTES == 64
-  const auto v01 = hn::Add(hn::ConcatLowerLower(kF32, v1, v0), hn::ConcatUpperUpper(kF32, v1, v0));
-  const auto v23 = hn::Add(hn::ConcatLowerLower(kF32, v3, v2), hn::ConcatUpperUpper(kF32, v3, v2));
-  const hn::Half<F32> half{};
-  const auto fold = [&](auto pair) __attribute__((always_inline)) {
-    const auto low = hn::LowerHalf(half, pair), high = hn::UpperHalf(half, pair);
-    return hn::Add(hn::ConcatLowerLower(half, high, low), hn::ConcatUpperUpper(half, high, low));
-  };
-  const auto q01 = fold(v01), q23 = fold(v23);
-  const auto q0 = hn::LowerHalf(quad, q01), q1 = hn::UpperHalf(quad, q01);
-  const auto q2 = hn::LowerHalf(quad, q23), q3 = hn::UpperHalf(quad, q23);
-#elif HWY_MAX_BYTES == 32
-  const auto fold = [&](Vec v) __attribute__((always_inline)) {
-    return hn::Add(hn::LowerHalf(quad, v), hn::UpperHalf(quad, v));
-  };
-  const auto q0 = fold(v0), q1 = fold(v1), q2 = fold(v2), q3 = fold(v3);
+  // Blocks of four lanes: [v0 v0 v1 v1] and [v2 v2 v3 v3], then [v0 v2 v1 v3].
+  const Vec v01 = hn::Add(hn::ConcatLowerLower(kF32, v1, v0), hn::ConcatUpperUpper(kF32, v1, v0));
+  const Vec v23 = hn::Add(hn::ConcatLowerLower(kF32, v3, v2), hn::ConcatUpperUpper(kF32, v3, v2));
+  const Vec even = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(v23), v01);
+  const Vec odd = hn::OddEvenBlocks(v23, hn::SwapAdjacentBlocks(v01));
+  const Vec blocks = hn::Add(even, odd);
+  const Vec pairs = hn::Add(blocks, hn::Shuffle2301(blocks));
+  const Vec sums = hn::Add(pairs, hn::Shuffle1032(pairs));
+  HWY_ALIGN static constexpr int32_t kBlockOfSum[16] = {0, 8, 4, 12};
+  const Vec packed = hn::TableLookupLanes(sums, hn::SetTableIndices(kF32, kBlockOfSum));
+  return hn::LowerHalf(kQuad, hn::LowerHalf(packed));
 #else
-  const auto q0 = v0, q1 = v1, q2 = v2, q3 = v3;
+#if HWY_MAX_BYTES == 32
+  const auto fold = [&](Vec v) __attribute__((always_inline)) {
+    return hn::Add(hn::LowerHalf(kQuad, v), hn::UpperHalf(kQuad, v));
+  };
+  const Vec4 q0 = fold(v0), q1 = fold(v1), q2 = fold(v2), q3 = fold(v3);
+#else
+  const Vec4 q0 = v0, q1 = v1, q2 = v2, q3 = v3;
 #endif
-  const auto low01 = hn::InterleaveLower(quad, q0, q1), high01 = hn::InterleaveUpper(quad, q0, q1);
-  const auto low23 = hn::InterleaveLower(quad, q2, q3), high23 = hn::InterleaveUpper(quad, q2, q3);
+  const Vec4 low01 = hn::InterleaveLower(kQuad, q0, q1),
+             high01 = hn::InterleaveUpper(kQuad, q0, q1);
+  const Vec4 low23 = hn::InterleaveLower(kQuad, q2, q3),
+             high23 = hn::InterleaveUpper(kQuad, q2, q3);
   // low01 = q0[0] q1[0] q0[1] q1[1]; high01 = q0[2] q1[2] q0[3] q1[3]
-  const auto lane0 = hn::ConcatLowerLower(quad, low23, low01);
-  const auto lane1 = hn::ConcatUpperUpper(quad, low23, low01);
-  const auto lane2 = hn::ConcatLowerLower(quad, high23, high01);
-  const auto lane3 = hn::ConcatUpperUpper(quad, high23, high01);
-  hn::StoreU(hn::Add(hn::Add(lane0, lane1), hn::Add(lane2, lane3)), quad, out);
+  const Vec4 lane0 = hn::ConcatLowerLower(kQuad, low23, low01);
+  const Vec4 lane1 = hn::ConcatUpperUpper(kQuad, low23, low01);
+  const Vec4 lane2 = hn::ConcatLowerLower(kQuad, high23, high01);
+  const Vec4 lane3 = hn::ConcatUpperUpper(kQuad, high23, high01);
+  return hn::Add(hn::Add(lane0, lane1), hn::Add(lane2, lane3));
+#endif
 }
 
 // The sum of the lanes, by the tree of sum_lanes4.
 APR_ALWAYS_INLINE float sum_lanes(Vec v) {
-  float sums[4];
-  sum_lanes4(v, v, v, v, sums);
-  return sums[0];
+  return hn::GetLane(sum_lanes4(v, v, v, v));
 }
 
 // sum of a[i] * b[i]: lane l takes the elements i = l mod kLanes, ascending.
