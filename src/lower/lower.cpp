@@ -6,6 +6,7 @@
 
 #include "apr/error.h"
 #include "base/format.h"
+#include "lower/fuse.h"
 
 namespace apr {
 namespace {
@@ -71,39 +72,72 @@ int64_t value_bytes(const Value& value, const Target& target) {
   return (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
 }
 
+// One op a stage, under the kernel set's name.
+std::vector<FusedRange> unfused_for_cpu(const Plan& plan, KernelSet kernels) {
+  const char* suffix = kernels == KernelSet::kReference ? "reference" : "fast";
+  std::vector<FusedRange> ranges;
+  for (size_t op_idx = 0; op_idx < plan.ops.size(); ++op_idx) {
+    ranges.push_back({static_cast<int>(op_idx), 1,
+                      fmt::format("{}.{}", op_kind_name(plan.ops[op_idx].kind), suffix)});
+  }
+  return ranges;
+}
+
+// Fills in what each stage leaves in the workspace, and where.
+void place_values(ExecPlan& exec) {
+  const Plan& plan = *exec.plan;
+  const size_t n_values = plan.values.size();
+  // [n_values] the stage that makes a value, and the last one that reads it.
+  std::vector<int> made(n_values, -1), read(n_values, -1);
+  for (size_t stage_idx = 0; stage_idx < exec.stages.size(); ++stage_idx) {
+    const Stage& stage = exec.stages[stage_idx];
+    for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
+      const Op& op = plan.ops[static_cast<size_t>(op_idx)];
+      for (const ValueId id : op.outputs) {
+        made[static_cast<size_t>(id)] = static_cast<int>(stage_idx);
+      }
+      for (const ValueId id : op.inputs) {
+        read[static_cast<size_t>(id)] = static_cast<int>(stage_idx);
+      }
+    }
+  }
+  read[static_cast<size_t>(plan.logits)] = static_cast<int>(exec.stages.size());
+
+  WorkspaceLayout layout;
+  exec.value_offset_bytes.assign(n_values, -1);
+  for (size_t id = 0; id < n_values; ++id) {
+    Stage& stage = exec.stages[static_cast<size_t>(made[id])];
+    if (stage.n_ops > 1 && read[id] == made[id]) {
+      continue;  // only the stage itself reads it
+    }
+    stage.materialised.push_back(static_cast<ValueId>(id));
+    exec.value_offset_bytes[id] = layout.place(value_bytes(plan.values[id], exec.target), made[id],
+                                               std::max(made[id], read[id]));
+  }
+  exec.workspace_bytes = layout.total_bytes();
+}
+
 }  // namespace
 
 ExecPlan lower(const Plan& plan, const Target& target) {
   APR_CHECK(target.max_rows >= 1 && target.max_logit_rows >= 1, "a target has rows");
-  APR_CHECK(target.backend == BackendKind::kCpu, "only the CPU has kernels so far");
   ExecPlan exec;
   exec.plan = &plan;
   exec.target = target;
-  const char* suffix = target.kernels == KernelSet::kReference ? "reference" : "fast";
-  const size_t n_values = plan.values.size();
-  std::vector<int> first_stage(n_values, -1), last_stage(n_values, -1);
-  for (size_t op_idx = 0; op_idx < plan.ops.size(); ++op_idx) {
-    const Op& op = plan.ops[op_idx];
-    const int stage_idx = static_cast<int>(exec.stages.size());
-    exec.stages.push_back({static_cast<int>(op_idx), 1,
-                           fmt::format("{}.{}", op_kind_name(op.kind), suffix), op.outputs,
-                           contract_of(op.kind, target.kernels)});
-    for (const ValueId id : op.outputs) {
-      first_stage[static_cast<size_t>(id)] = last_stage[static_cast<size_t>(id)] = stage_idx;
+  const std::vector<FusedRange> ranges = target.backend == BackendKind::kCpu
+                                             ? unfused_for_cpu(plan, target.kernels)
+                                             : fuse_for_cuda(plan, target.phase);
+  for (const FusedRange& range : ranges) {
+    Contract contract = Contract::kBitwise;
+    for (int op_idx = range.first_op; op_idx < range.first_op + range.n_ops; ++op_idx) {
+      const Op& op = plan.ops[static_cast<size_t>(op_idx)];
+      if (contract_of(op.kind, target.kernels) == Contract::kBounded) {
+        contract = Contract::kBounded;
+      }
     }
-    for (const ValueId id : op.inputs) {
-      last_stage[static_cast<size_t>(id)] = stage_idx;
-    }
+    exec.stages.push_back({range.first_op, range.n_ops, range.kernel, {}, contract});
   }
-  last_stage[static_cast<size_t>(plan.logits)] = static_cast<int>(exec.stages.size());
-
-  WorkspaceLayout layout;
-  exec.value_offset_bytes.resize(n_values);
-  for (size_t id = 0; id < n_values; ++id) {
-    exec.value_offset_bytes[id] =
-        layout.place(value_bytes(plan.values[id], target), first_stage[id], last_stage[id]);
-  }
-  exec.workspace_bytes = layout.total_bytes();
+  place_values(exec);
   return exec;
 }
 
