@@ -24,7 +24,7 @@ Value strip_method(Runtime& rt, Value self, const Args& args) {
   return str_value(&strip(rt, *self.str, str_arg("strip()", chars), kLeft, kRight));
 }
 
-// Splits at runs of whitespace; what is left after `max_splits` keeps its inner whitespace.
+// Splits at runs of whitespace; what is left after `max_splits` keeps its whitespace.
 void split_at_space(Runtime& rt, const Str& str, int64_t max_splits, List& parts) {
   const std::string_view text = str.text;
   const auto skip = [&](size_t pos, bool spaces) {
@@ -36,8 +36,7 @@ void split_at_space(Runtime& rt, const Str& str, int64_t max_splits, List& parts
   for (size_t pos = skip(0, true); pos < text.size();) {
     rt.step();
     if (max_splits-- == 0) {
-      const Str& rest = slice_str(rt, str, pos, text.size() - pos);
-      push(rt, parts, str_value(&strip(rt, rest, nullptr, false, true)));
+      push(rt, parts, slice_value(rt, str, pos, text.size() - pos));
       return;
     }
     const size_t end = skip(pos, false);
@@ -60,8 +59,7 @@ void rsplit_at_space(Runtime& rt, const Str& str, int64_t max_splits, List& part
   for (size_t end = skip(text.size(), true); end > 0;) {
     rt.step();
     if (max_splits-- == 0) {
-      const Str& rest = slice_str(rt, str, 0, end);
-      push(rt, parts, str_value(&strip(rt, rest, nullptr, true, false)));
+      push(rt, parts, slice_value(rt, str, 0, end));
       return;
     }
     const size_t begin = skip(end, false);

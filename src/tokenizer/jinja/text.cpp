@@ -29,7 +29,7 @@ Char char_at(std::string_view text, size_t pos_bytes) {
 }
 
 size_t previous_char(std::string_view text, size_t end_bytes) {
-  for (size_t size = 1; size <= 4 && size <= end_bytes; ++size) {
+  for (size_t size = 2; size <= 4 && size <= end_bytes; ++size) {
     if (char_at(text, end_bytes - size).size_bytes == size) return end_bytes - size;
   }
   return end_bytes - 1;

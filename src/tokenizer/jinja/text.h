@@ -56,7 +56,7 @@ bool from_template_at(const Str& str, size_t pos_bytes);
 // Bytes [begin, begin + size) of `str`; shares them.
 const Str& slice_str(Runtime& rt, const Str& str, size_t begin_bytes, size_t size_bytes);
 inline Value slice_value(Runtime& rt, const Str& str, size_t begin_bytes, size_t size_bytes) {
-  return str_value(&slice_str(rt, str, begin_bytes, size_t{size_bytes}));
+  return str_value(&slice_str(rt, str, begin_bytes, size_bytes));
 }
 
 class TextBuilder {
