@@ -16,12 +16,14 @@ DecodeRowsFn decoder_of(uint32_t type_id);
 // Every block divides this number of elements.
 constexpr int kDecodeTileCols = 256;
 
-// Decodes one block of a type: by the reference's loop, compiled for this instruction set, where no
-// specialisation (decode_<isa>.h) exists.
+// Decodes n_blocks consecutive blocks of a type: by the reference's loop, compiled for this
+// instruction set, where no specialisation (decode_<isa>.h) exists.
 template <class T>
 struct BlockDecoder {
-  APR_ALWAYS_INLINE void decode(const uint8_t* block, float* out) {
-    T::decode_reference(block, out);
+  APR_ALWAYS_INLINE void decode(const uint8_t* blocks, int64_t n_blocks, float* out) {
+    for (int64_t block = 0; block < n_blocks; ++block) {
+      T::decode_reference(blocks + block * T::kBlockBytes, out + block * T::kBlockElems);
+    }
   }
 };
 
