@@ -13,6 +13,8 @@ typedef int int32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
 #define APR_DEVICE __device__ __forceinline__
+// Of a constant table that is indexed at run time.
+#define APR_TABLE __device__
 #else
 #define APR_HOST_CODE 1
 #include <cstdint>
@@ -21,4 +23,5 @@ typedef long long int64_t;
 #define APR_INLINE __attribute__((always_inline)) inline
 // Device functions that are plain C++ also run on the host, for tests.
 #define APR_DEVICE inline
+#define APR_TABLE inline
 #endif

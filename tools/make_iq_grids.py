@@ -61,7 +61,7 @@ for ggml_name, name, word, levels, bits in GRIDS:
     per_line = 12 if bits == 2 else 13
     for at in range(0, len(packed), per_line):
         text += "    " + " ".join("0x%0*x," % (digits, v) for v in packed[at:at + per_line]) + "\n"
-    text += "};\ninline constexpr auto k%sGrid =\n    expand_iq_grid<%s>(k%sPacked, {%s});\n" % (
+    text += "};\nAPR_TABLE constexpr auto k%sGrid =\n    expand_iq_grid<%s>(k%sPacked, {%s});\n" % (
         name, word, name, ", ".join(map(str, levels)))
 text += "\n}  // namespace apr::quant\n"
 open(sys.argv[2], "w", encoding="ascii").write(text)

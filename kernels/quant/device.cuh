@@ -7,19 +7,18 @@
 //   planes  segment s of every block of the tensor one after the other, then segment s + 1; each
 //           plane starts at a multiple of 16 bytes, so that wide loads are aligned
 //
-// A type T gives, beside kBlockElems and kBlockBytes:
-//   static constexpr int kSegments, kSegmentBytes[kSegments]  file order, sum kBlockBytes
-//   static constexpr int kRawAlign                            of a block of the raw layout, bytes
-//   static constexpr int kGroupElems                          16 or 32: weights with one scale
-//   decode8(block, octet, out[8])     weights [8 octet, 8 octet + 8) of the block, f32, bit for bit
-//                                     those of decode_reference
-//   quants4(block, quartet, q02, q13) weights [4 quartet, + 4) as exact f16 numbers q, packed as
-//                                     (q0 | q2 << 16), (q1 | q3 << 16)
-//   affine(block, group)              {scale, offset} of group `group` of kGroupElems weights:
-//                                     weight = scale * q + offset, up to rounding
+// A block type T gives, beside kBlockElems and kBlockBytes:
+//   kSegments, kSegmentBytes[kSegments]  in file order, sum kBlockBytes
+//   kRawAlign     alignment of a block in the raw layout, bytes
+//   kGroupElems   16 or 32: weights with one scale
+//   quants4(block, quartet)  weights [4 quartet, + 4) as four bytes u: q = u - kQuantBias
+//   affine(block, group)     {scale, offset} of a group of kGroupElems weights
+// A weight is fl(fl(scale * q) + offset), the addition only with kHasOffset: bit for bit the value
+// of decode_reference. Plain types (F32, F16, BF16; kBlockElems 1) give decode8(values, out[8]).
 // `block` is a RawBlock<T> or a PlanesBlock<T>.
 #pragma once
 
+#include "f16_value.cuh"
 #include "platform.cuh"
 
 namespace apr::quant {
@@ -117,6 +116,40 @@ APR_DEVICE uint32_t load_u16(const uint8_t* bytes) {
   }
 #endif
   return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+}
+
+// Byte j of the result is the byte of (high : low) that nibble j of `selector` (0..7) names.
+APR_DEVICE uint32_t byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
+#ifdef APR_DEVICE_CODE
+  return __byte_perm(low, high, selector);
+#else
+  const uint64_t bytes = low | static_cast<uint64_t>(high) << 32;
+  uint32_t result = 0;
+  for (int byte = 0; byte < 4; ++byte) {
+    result |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * byte) & 7)) & 255)
+              << (8 * byte);
+  }
+  return result;
+#endif
+}
+
+// Bits 0..3 of `bits` as bit 0 of bytes 0..3.
+APR_DEVICE uint32_t spread4(uint32_t bits) {
+  return (bits & 15) * 0x00204081u & 0x01010101u;
+}
+
+// Weights [8 octet, + 8) of a block, as decode_reference gives them.
+template <class T, class Block>
+APR_DEVICE void decode8(const Block& block, int octet, float (&out)[8]) {
+  const Affine affine = T::affine(block, 8 * octet / T::kGroupElems);
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t quants = T::quants4(block, 2 * octet + half);
+    for (int elem = 0; elem < 4; ++elem) {
+      const int q = static_cast<int>(quants >> (8 * elem) & 255) - T::kQuantBias;
+      const float product = mul_rn(affine.scale, static_cast<float>(q));
+      out[4 * half + elem] = T::kHasOffset ? add_rn(product, affine.offset) : product;
+    }
+  }
 }
 
 }  // namespace apr::quant

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -17,6 +18,14 @@ struct F16 {
     out[0] = f16_to_f32(load_u16(block));
   }
 #endif
+
+  static constexpr int kRawAlign = 2;
+  // values: 8 of them, aligned to their size.
+  APR_DEVICE static void decode8(const uint8_t* values, float (&out)[8]) {
+    for (int elem = 0; elem < 8; ++elem) {
+      out[elem] = f16_value(load_u16<2>(values + 2 * elem));
+    }
+  }
 };
 
 }  // namespace apr::quant

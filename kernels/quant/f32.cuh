@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -17,6 +18,14 @@ struct F32 {
     std::memcpy(out, block, sizeof *out);
   }
 #endif
+
+  static constexpr int kRawAlign = 4;
+  // values: 8 of them, aligned to their size.
+  APR_DEVICE static void decode8(const uint8_t* values, float (&out)[8]) {
+    for (int elem = 0; elem < 8; ++elem) {
+      out[elem] = f32_of_bits(load_u32<4>(values + 4 * elem));
+    }
+  }
 };
 
 }  // namespace apr::quant

@@ -35,6 +35,22 @@ struct IQ2_XS {
     scale_signed_bytes<16>(words, sub_d, out);
   }
 #endif
+
+  static constexpr int kSegments = 3, kSegmentBytes[] = {2, 64, 8}, kRawAlign = 2;
+  static constexpr int kGroupElems = 16, kQuantBias = 128;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const uint32_t q = load_u16<2>(block.template segment<1>() + 2 * (quartet / 2));
+    return signed_quants(kIq2XsGrid.entry[q & 511] >> (32 * (quartet % 2)),
+                         complete_sign_bits(q >> 9) >> (4 * (quartet % 2)));
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int group) {
+    const uint32_t scale = block.template segment<2>()[group / 2] >> (4 * (group % 2)) & 15;
+    const float d = f16_value(load_u16<2>(block.template segment<0>()));
+    return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

@@ -32,6 +32,26 @@ struct IQ2_XXS {
     scale_signed_bytes<32>(words, sub_d, out);
   }
 #endif
+
+  static constexpr int kSegments = 2, kSegmentBytes[] = {2, 64}, kRawAlign = 2;
+  static constexpr int kGroupElems = 32, kQuantBias = 128;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    constexpr int kAlign = Block::template align<1>();
+    const uint8_t* qs = block.template segment<1>() + 8 * (quartet / 8);
+    const int group = quartet % 8 / 2;
+    const uint32_t signs = complete_sign_bits(load_u32<kAlign>(qs + 4) >> (7 * group));
+    return signed_quants(kIq2XxsGrid.entry[qs[group]] >> (32 * (quartet % 2)),
+                         signs >> (4 * (quartet % 2)));
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int group) {
+    constexpr int kAlign = Block::template align<1>();
+    const uint32_t scale = load_u32<kAlign>(block.template segment<1>() + 8 * group + 4) >> 28;
+    const float d = f16_value(load_u16<2>(block.template segment<0>()));
+    return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

@@ -19,6 +19,20 @@ struct IQ4_NL {
     scale_nibble_levels(kIq4Levels, block + 2, d, out);
   }
 #endif
+
+  static constexpr int kSegments = 2, kSegmentBytes[] = {2, 16}, kRawAlign = 2;
+  static constexpr int kGroupElems = 32, kQuantBias = 128;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const uint32_t qs =
+        load_u32<Block::template align<1>()>(block.template segment<1>() + 4 * (quartet % 4));
+    return biased_levels(kIq4Biased, qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu);
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    return {f16_value(load_u16<2>(block.template segment<0>())), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

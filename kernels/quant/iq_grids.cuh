@@ -53,7 +53,7 @@ inline constexpr uint16_t kIq2XxsPacked[256] = {
     0x9180, 0x9245, 0x9400, 0x9422, 0x9444, 0x9551, 0x9881, 0x9920, 0xa002, 0xa050, 0xa085, 0xa109,
     0xa200, 0xa418, 0xa850, 0xa904,
 };
-inline constexpr auto kIq2XxsGrid = expand_iq_grid<uint64_t>(kIq2XxsPacked, {8, 25, 43, 0});
+APR_TABLE constexpr auto kIq2XxsGrid = expand_iq_grid<uint64_t>(kIq2XxsPacked, {8, 25, 43, 0});
 
 // [512] entries, levels 8 25 43.
 inline constexpr uint16_t kIq2XsPacked[512] = {
@@ -101,7 +101,7 @@ inline constexpr uint16_t kIq2XsPacked[512] = {
     0xa22a, 0xa280, 0xa2a0, 0xa440, 0xa495, 0xa665, 0xa698, 0xa80a, 0xa820, 0xa822, 0xa828, 0xa8a0,
     0xa8a8, 0xa904, 0xa984, 0xa986, 0xaa28, 0xaa2a, 0xaa91, 0xaaaa,
 };
-inline constexpr auto kIq2XsGrid = expand_iq_grid<uint64_t>(kIq2XsPacked, {8, 25, 43, 0});
+APR_TABLE constexpr auto kIq2XsGrid = expand_iq_grid<uint64_t>(kIq2XsPacked, {8, 25, 43, 0});
 
 // [1024] entries, levels 8 25 43.
 inline constexpr uint16_t kIq2SPacked[1024] = {
@@ -192,7 +192,7 @@ inline constexpr uint16_t kIq2SPacked[1024] = {
     0xa4a4, 0xa500, 0xa519, 0xa651, 0xa80a, 0xa828, 0xa8a2, 0xa954, 0xa986, 0xaa08, 0xaa0a, 0xaa20,
     0xaa22, 0xaa28, 0xaa88, 0xaaaa,
 };
-inline constexpr auto kIq2SGrid = expand_iq_grid<uint64_t>(kIq2SPacked, {8, 25, 43, 0});
+APR_TABLE constexpr auto kIq2SGrid = expand_iq_grid<uint64_t>(kIq2SPacked, {8, 25, 43, 0});
 
 // [2048] entries, levels -1 0 1.
 inline constexpr uint16_t kIq1SPacked[2048] = {
@@ -368,7 +368,7 @@ inline constexpr uint16_t kIq1SPacked[2048] = {
     0xaa00, 0xaa02, 0xaa08, 0xaa0a, 0xaa20, 0xaa22, 0xaa28, 0xaa2a, 0xaa51, 0xaa54, 0xaa56, 0xaa80,
     0xaa82, 0xaa88, 0xaa8a, 0xaa95, 0xaaa0, 0xaaa2, 0xaaa8, 0xaaaa,
 };
-inline constexpr auto kIq1SGrid = expand_iq_grid<uint64_t>(kIq1SPacked, {255, 0, 1, 0});
+APR_TABLE constexpr auto kIq1SGrid = expand_iq_grid<uint64_t>(kIq1SPacked, {255, 0, 1, 0});
 
 // [256] entries, levels 4 12 20 28 36 44 52 62.
 inline constexpr uint16_t kIq3XxsPacked[256] = {
@@ -393,7 +393,7 @@ inline constexpr uint16_t kIq3XxsPacked[256] = {
     0xdd1, 0xe03, 0xe05, 0xe07, 0xe08, 0xe1a, 0xe2a, 0xe56, 0xe60, 0xe8a, 0xea5, 0xeaa, 0xec0,
     0xecd, 0xedb, 0xef0, 0xf11, 0xf21, 0xf40, 0xf42, 0xf54, 0xf98,
 };
-inline constexpr auto kIq3XxsGrid =
+APR_TABLE constexpr auto kIq3XxsGrid =
     expand_iq_grid<uint32_t>(kIq3XxsPacked, {4, 12, 20, 28, 36, 44, 52, 62});
 
 // [512] entries, levels 1 3 5 7 9 11 13 15.
@@ -439,7 +439,7 @@ inline constexpr uint16_t kIq3SPacked[512] = {
     0xe8e, 0xe91, 0xe98, 0xea9, 0xec2, 0xeda, 0xedd, 0xeeb, 0xf01, 0xf05, 0xf0b, 0xf10, 0xf28,
     0xf52, 0xf62, 0xf82, 0xf99, 0xfc0,
 };
-inline constexpr auto kIq3SGrid =
+APR_TABLE constexpr auto kIq3SGrid =
     expand_iq_grid<uint32_t>(kIq3SPacked, {1, 3, 5, 7, 9, 11, 13, 15});
 
 }  // namespace apr::quant

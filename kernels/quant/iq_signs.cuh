@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -36,5 +37,22 @@ APR_INLINE void scale_signed_bytes(const uint64_t* words, const float* sub_d,
 }
 
 #endif  // APR_HOST_CODE
+
+// The eight sign bits of a group from the seven that are stored, as complete_signs().
+APR_DEVICE uint32_t complete_sign_bits(uint32_t bits) {
+  const uint32_t low = bits & 127;
+#ifdef APR_DEVICE_CODE
+  return low | (__popc(low) & 1) << 7;
+#else
+  return low | static_cast<uint32_t>(__builtin_parity(low)) << 7;
+#endif
+}
+
+// Four magnitudes 1..127 (the low 32 bits), negated where bits 0..3 of `signs` are set, biased by
+// 128.
+APR_DEVICE uint32_t signed_quants(uint64_t magnitudes, uint32_t signs) {
+  const uint32_t ones = spread4(signs);
+  return ((static_cast<uint32_t>(magnitudes) ^ ones * 255) + ones) ^ 0x80808080u;
+}
 
 }  // namespace apr::quant

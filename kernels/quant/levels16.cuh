@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -48,5 +49,28 @@ APR_INLINE void scale_nibble_levels(const int8_t* levels, const uint8_t* qs, flo
   }
 }
 #endif
+
+// Sixteen levels biased by 128, four to a word.
+struct BiasedLevels {
+  uint32_t words[4];
+};
+constexpr BiasedLevels bias_levels(const int8_t (&levels)[16]) {
+  BiasedLevels biased{};
+  for (int level = 0; level < 16; ++level) {
+    biased.words[level / 4] |= static_cast<uint32_t>(levels[level] + 128) << (8 * (level % 4));
+  }
+  return biased;
+}
+inline constexpr BiasedLevels kIq4Biased = bias_levels(kIq4Levels);
+inline constexpr BiasedLevels kE2m1Biased = bias_levels(kE2m1DoubledLevels);
+
+// Levels of four nibbles, one a byte of `nibbles`. Taken by value: its words become constants.
+APR_DEVICE uint32_t biased_levels(BiasedLevels levels, uint32_t nibbles) {
+  const uint32_t pairs = (nibbles | nibbles >> 4) & 0x00ff00ffu;
+  const uint32_t index = (pairs | pairs >> 8) & 0xffffu;  // four 4-bit indices
+  const uint32_t low = byte_perm(levels.words[0], levels.words[1], index & 0x7777u);
+  const uint32_t high = byte_perm(levels.words[2], levels.words[3], index & 0x7777u);
+  return byte_perm(low, high, 0x3210u | (index & 0x8888u) >> 1);
+}
 
 }  // namespace apr::quant

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -45,6 +46,25 @@ struct Q2_K {
     }
   }
 #endif
+
+  static constexpr int kSegments = 3, kSegmentBytes[] = {16, 64, 4}, kRawAlign = 4;
+  static constexpr int kGroupElems = 16, kQuantBias = 0;
+  static constexpr bool kHasOffset = true;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const int half = quartet / 32, group = quartet / 8 % 4;
+    const uint32_t qs = load_u32<Block::template align<1>()>(block.template segment<1>() +
+                                                             32 * half + 4 * (quartet % 8));
+    return qs >> (2 * group) & 0x03030303u;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int group) {
+    constexpr int kAlign = Block::template align<2>();
+    const uint32_t scale_min = block.template segment<0>()[group];
+    const uint8_t* d = block.template segment<2>();
+    return {mul_rn(f16_value(load_u16<kAlign>(d)), static_cast<float>(scale_min & 15)),
+            -mul_rn(f16_value(load_u16<kAlign>(d + 2)), static_cast<float>(scale_min >> 4))};
+  }
 };
 
 }  // namespace apr::quant

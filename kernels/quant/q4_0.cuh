@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -27,6 +28,20 @@ struct Q4_0 {
     }
   }
 #endif
+
+  static constexpr int kSegments = 2, kSegmentBytes[] = {2, 16}, kRawAlign = 2;
+  static constexpr int kGroupElems = 32, kQuantBias = 8;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    constexpr int kAlign = Block::template align<1>();
+    const uint32_t qs = load_u32<kAlign>(block.template segment<1>() + 4 * (quartet % 4));
+    return qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    return {f16_value(load_u16<2>(block.template segment<0>())), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

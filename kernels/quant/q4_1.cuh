@@ -5,6 +5,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -29,6 +30,22 @@ struct Q4_1 {
     }
   }
 #endif
+
+  static constexpr int kSegments = 2, kSegmentBytes[] = {4, 16}, kRawAlign = 4;
+  static constexpr int kGroupElems = 32, kQuantBias = 0;
+  static constexpr bool kHasOffset = true;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const uint32_t qs =
+        load_u32<Block::template align<1>()>(block.template segment<1>() + 4 * (quartet % 4));
+    return qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    constexpr int kAlign = Block::template align<0>();
+    const uint8_t* d = block.template segment<0>();
+    return {f16_value(load_u16<kAlign>(d)), f16_value(load_u16<kAlign>(d + 2))};
+  }
 };
 
 }  // namespace apr::quant

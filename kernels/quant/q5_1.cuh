@@ -6,6 +6,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -32,6 +33,23 @@ struct Q5_1 {
     }
   }
 #endif
+
+  static constexpr int kSegments = 3, kSegmentBytes[] = {4, 4, 16}, kRawAlign = 8;
+  static constexpr int kGroupElems = 32, kQuantBias = 0;
+  static constexpr bool kHasOffset = true;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const uint32_t qs =
+        load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 4));
+    const uint32_t qh = load_u32<Block::template align<1>()>(block.template segment<1>());
+    return (qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu) | spread4(qh >> (4 * quartet)) << 4;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    constexpr int kAlign = Block::template align<0>();
+    const uint8_t* d = block.template segment<0>();
+    return {f16_value(load_u16<kAlign>(d)), f16_value(load_u16<kAlign>(d + 2))};
+  }
 };
 
 }  // namespace apr::quant

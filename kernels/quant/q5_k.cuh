@@ -7,6 +7,7 @@
 //                     high ones
 #pragma once
 
+#include "quant/device.cuh"
 #include "quant/scale_min_k4.cuh"
 
 namespace apr::quant {
@@ -46,6 +47,28 @@ struct Q5_K {
     }
   }
 #endif
+
+  static constexpr int kSegments = 4, kSegmentBytes[] = {4, 12, 32, 128}, kRawAlign = 16;
+  static constexpr int kGroupElems = 32, kQuantBias = 0;
+  static constexpr bool kHasOffset = true;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const int sub = quartet / 8;
+    const uint32_t qs = load_u32<Block::template align<3>()>(block.template segment<3>() +
+                                                             32 * (sub / 2) + 4 * (quartet % 8));
+    const uint32_t qh =
+        load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 8));
+    return (qs >> (4 * (sub % 2)) & 0x0f0f0f0fu) | (qh >> sub & 0x01010101u) << 4;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int group) {
+    constexpr int kAlign = Block::template align<0>();
+    const uint8_t* d = block.template segment<0>();
+    const ScaleMin packed =
+        scale_min_k4<Block::template align<1>()>(block.template segment<1>(), group);
+    return {mul_rn(f16_value(load_u16<kAlign>(d)), static_cast<float>(packed.scale)),
+            -mul_rn(f16_value(load_u16<kAlign>(d + 2)), static_cast<float>(packed.min))};
+  }
 };
 
 }  // namespace apr::quant

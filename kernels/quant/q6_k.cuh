@@ -8,6 +8,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -44,6 +45,25 @@ struct Q6_K {
     }
   }
 #endif
+
+  static constexpr int kSegments = 4, kSegmentBytes[] = {128, 64, 16, 2}, kRawAlign = 2;
+  static constexpr int kGroupElems = 16, kQuantBias = 32;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const int half = quartet / 32, group = quartet / 8 % 4, word = quartet % 8;
+    const uint32_t ql = load_u32<Block::template align<0>()>(
+        block.template segment<0>() + 64 * half + 32 * (group % 2) + 4 * word);
+    const uint32_t qh =
+        load_u32<Block::template align<1>()>(block.template segment<1>() + 32 * half + 4 * word);
+    return (ql >> (group < 2 ? 0 : 4) & 0x0f0f0f0fu) | (qh >> (2 * group) & 0x03030303u) << 4;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int group) {
+    const int8_t scale = static_cast<int8_t>(block.template segment<2>()[group]);
+    const float d = f16_value(load_u16<2>(block.template segment<3>()));
+    return {mul_rn(d, static_cast<float>(scale)), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

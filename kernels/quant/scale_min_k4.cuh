@@ -5,6 +5,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -25,5 +26,23 @@ APR_INLINE void unpack_scale_min_k4(const uint8_t* packed, uint8_t* scales, uint
   std::memcpy(mins, unpacked + 2, 8);
 }
 #endif
+
+struct ScaleMin {
+  uint32_t scale, min;
+};
+
+// Scale and minimum of sub-block `sub`; packed: 12 bytes aligned to kAlign.
+template <int kAlign>
+APR_DEVICE ScaleMin scale_min_k4(const uint8_t* packed, int sub) {
+  const uint32_t word0 = load_u32<kAlign>(packed);
+  const uint32_t word1 = load_u32<kAlign>(packed + 4);
+  const uint32_t word2 = load_u32<kAlign>(packed + 8);
+  const int shift = 8 * (sub % 4);
+  if (sub < 4) {
+    return {word0 >> shift & 63, word1 >> shift & 63};
+  }
+  return {(word2 >> shift & 15) | (word0 >> shift >> 2 & 48),
+          (word2 >> shift >> 4 & 15) | (word1 >> shift >> 2 & 48)};
+}
 
 }  // namespace apr::quant

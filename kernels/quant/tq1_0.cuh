@@ -8,6 +8,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -49,6 +50,30 @@ struct TQ1_0 {
     }
   }
 #endif
+
+  static constexpr int kSegments = 3, kSegmentBytes[] = {48, 4, 2}, kRawAlign = 2;
+  static constexpr int kGroupElems = 32, kQuantBias = 1;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    // The bytes that hold the four weights, and which digit of them.
+    const int first = 4 * quartet;
+    const bool in_qh = first >= 240;
+    const int digit = first < 160 ? first / 32 : in_qh ? quartet - 60 : (first - 160) / 16;
+    const uint8_t* bytes =
+        in_qh ? block.template segment<1>()
+              : block.template segment<0>() + (first < 160 ? first % 32 : 32 + (first - 160) % 16);
+    const uint32_t power = digit == 0 ? 1 : digit == 1 ? 3 : digit == 2 ? 9 : digit == 3 ? 27 : 81;
+    uint32_t quants = 0;
+    for (int elem = 0; elem < 4; ++elem) {
+      quants |= ((bytes[elem] * power & 255) * 3 >> 8) << (8 * elem);
+    }
+    return quants;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    return {f16_value(load_u16<2>(block.template segment<2>())), 0.0f};
+  }
 };
 
 }  // namespace apr::quant

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bytes.cuh"
+#include "quant/device.cuh"
 
 namespace apr::quant {
 
@@ -28,6 +29,21 @@ struct TQ2_0 {
     }
   }
 #endif
+
+  static constexpr int kSegments = 2, kSegmentBytes[] = {64, 2}, kRawAlign = 2;
+  static constexpr int kGroupElems = 32, kQuantBias = 1;
+  static constexpr bool kHasOffset = false;
+  template <class Block>
+  APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
+    const int half = quartet / 32, group = quartet / 8 % 4;
+    const uint32_t qs = load_u32<Block::template align<0>()>(block.template segment<0>() +
+                                                             32 * half + 4 * (quartet % 8));
+    return qs >> (2 * group) & 0x03030303u;
+  }
+  template <class Block>
+  APR_DEVICE static Affine affine(const Block& block, int) {
+    return {f16_value(load_u16<2>(block.template segment<1>())), 0.0f};
+  }
 };
 
 }  // namespace apr::quant
