@@ -1,7 +1,32 @@
 # The CUDA layer's tests.
 if(APR_WITH_CUDA)
+  add_library(apr_test_cuda STATIC support/cuda_double.cpp support/cuda_fakes.cpp)
+  target_link_libraries(apr_test_cuda PUBLIC apr_test_support apr_test_gguf apr_cuda)
+
+  apr_test(cuda_double LABEL unit SOURCES cuda_double_test.cpp DEPS apr_test_cuda)
+  apr_test(cuda_device LABEL unit SOURCES cuda_device_test.cpp DEPS apr_test_cuda)
+  apr_test(cuda_nvrtc LABEL unit SOURCES cuda_nvrtc_test.cpp DEPS apr_test_cuda)
+
+  add_library(apr_test_probe MODULE support/probe_library.cpp)
+  apr_test(cuda_library_search LABEL unit SOURCES cuda_library_search_test.cpp DEPS apr_test_cuda)
+  add_dependencies(cuda_library_search_test apr_test_probe)
+  target_compile_definitions(cuda_library_search_test PRIVATE
+    APR_TEST_PROBE_LIBRARY="$<TARGET_FILE:apr_test_probe>")
+
+  apr_test(cuda_launch LABEL unit SOURCES cuda_launch_test.cpp DEPS apr_test_cuda)
+
   # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)
   target_compile_definitions(cuda_kernel_table_test PRIVATE
     APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
+
+  # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
+  apr_test(gpu_base LABEL gpu SOURCES gpu_base_test.cpp DEPS apr_test_cuda)
+  apr_test(gpu_rms_norm LABEL gpu SOURCES gpu_rms_norm_test.cpp DEPS apr_test_cuda apr_cpu)
+  foreach(test gpu_base gpu_rms_norm)
+    target_compile_definitions(${test}_test PRIVATE
+      APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
+  endforeach()
+else()
+  apr_test(cuda_disabled LABEL unit SOURCES cuda_disabled_test.cpp DEPS apr_cuda)
 endif()

@@ -183,14 +183,17 @@ class SystemApi {
 
   Api table_{};
   std::array<std::once_flag, kLibraries> once_;
-  std::array<LibraryFacts, kLibraries> facts_{LibraryFacts{"CUDA runtime"},
-                                              LibraryFacts{"NVIDIA driver"}, LibraryFacts{"cuBLAS"},
-                                              LibraryFacts{"cuBLASLt"}, LibraryFacts{"NVRTC"}};
+  std::array<LibraryFacts, kLibraries> facts_;
 };
 
 std::atomic<const Api*> scoped_table{nullptr};
 
 }  // namespace
+
+const char* library_name(Library library) {
+  constexpr std::array kNames{"CUDA runtime", "NVIDIA driver", "cuBLAS", "cuBLASLt", "NVRTC"};
+  return kNames[static_cast<size_t>(library)];
+}
 
 const Api& api() {
   const Api* table = scoped_table.load(std::memory_order_acquire);
@@ -200,8 +203,9 @@ const Api& api() {
 void require_library(Library library) {
   const LibraryFacts& facts = api().library(library);
   if (!facts.loaded) {
-    throw Error(ErrorCode::kBackendUnavailable, fmt::format("{} cannot be used: {}; {}", facts.name,
-                                                            facts.reason, library_remedy()));
+    throw Error(ErrorCode::kBackendUnavailable,
+                fmt::format("{} cannot be used: {}; {}", library_name(library), facts.reason,
+                            library_remedy()));
   }
 }
 

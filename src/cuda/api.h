@@ -17,9 +17,10 @@ namespace apr::cuda {
 
 enum class Library { kRuntime, kDriver, kCublas, kCublasLt, kNvrtc };
 
+const char* library_name(Library library);  // for people: "cuBLAS"
+
 // Whether a library's rows of the table can be called, and how that was found out.
 struct LibraryFacts {
-  const char* name;  // for people: "cuBLAS"
   bool loaded = false;
   std::string path = {};    // the file; "linked statically" for the runtime; empty where not loaded
   std::string reason = {};  // why not loaded

@@ -90,7 +90,7 @@ Readiness check_device(int ordinal, int n_devices) {
        {Library::kDriver, Library::kNvrtc, Library::kCublasLt, Library::kCublas}) {
     const LibraryFacts& facts = api().library(library);
     if (!facts.loaded) {
-      readiness.reason = fmt::format("{} is missing: {}", facts.name, facts.reason);
+      readiness.reason = fmt::format("{} is missing: {}", library_name(library), facts.reason);
       readiness.remedy = library == Library::kDriver
                              ? fmt::format("install NVIDIA driver {} or newer", oldest_driver())
                              : library_remedy();

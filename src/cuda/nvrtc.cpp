@@ -115,9 +115,9 @@ CompiledKernel KernelCompiler::compile_now(const CompileRequest& request) const 
   }
   if (status != NVRTC_SUCCESS) {
     throw Error(ErrorCode::kBackendUnavailable,
-                fmt::format("NVRTC {} refuses kernels/{} ({}) for {}: {}: {}", nvrtc_version(),
-                            request.file, fmt::join(request.names, ", "), request.arch,
-                            describe(status), kernel.log));
+                fmt::format("nvrtcCompileProgram (NVRTC {}) refuses kernels/{} ({}) for {}: {}: {}",
+                            nvrtc_version(), request.file, fmt::join(request.names, ", "),
+                            request.arch, describe(status), kernel.log));
   }
   size_t size_bytes = 0;
   APR_CUDA(api().nvrtcGetCUBINSize(program.get(), &size_bytes));
