@@ -75,7 +75,7 @@ class Arena {
   std::byte* next_ = nullptr;
   size_t left_bytes_ = 0;      // of the last block
   size_t block_bytes_ = 4096;  // size of the next block
-  int64_t used_bytes_ = 0;     // blocks and charges
+  int64_t used_bytes_;         // blocks and charges
   int64_t max_bytes_;
 };
 

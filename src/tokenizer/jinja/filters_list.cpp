@@ -38,7 +38,6 @@ Value first_filter(Runtime& rt, Value self, const Args& args) {
 
 Value last_filter(Runtime& rt, Value self, const Args& args) {
   bind_none("last", args);
-  require_defined(self);
   if (self.is(Type::kList) && self.list->kind == ListKind::kGenerator) {
     fail("'generator' object is not reversible");
   }
@@ -99,7 +98,6 @@ Value reverse_filter(Runtime& rt, Value self, const Args& args) {
   if (self.is(Type::kString)) {
     return get_slice(rt, self, none_value(), none_value(), int_value(-1));
   }
-  require_defined(self);
   const auto items = iterate(rt, self);
   // Python reverses a generator into a list, everything else into an iterator.
   const bool from_generator = self.is(Type::kList) && self.list->kind == ListKind::kGenerator;

@@ -28,11 +28,17 @@ Applied applied(const Args& args, size_t name_idx, const Builtin* (*find)(std::s
   return result;
 }
 
+// Jinja walks nothing where the value is false, whatever it is.
+std::span<const Value> items_of(Runtime& rt, const Value& value) {
+  if (!truthy(value)) return {};
+  return iterate(rt, value);
+}
+
 Value map_filter(Runtime& rt, Value self, const Args& args) {
   List* result = make_list(rt, ListKind::kGenerator, 0, is_from_input(self));
   if (args.positional.empty()) {
     const auto [attribute, fallback] = bind("map", args, {"attribute", "default"}, 1);
-    for (const Value& item : iterate(rt, self)) {
+    for (const Value& item : items_of(rt, self)) {
       rt.step();
       Value value = get_path(rt, item, attribute);
       const bool use_fallback =
@@ -42,7 +48,7 @@ Value map_filter(Runtime& rt, Value self, const Args& args) {
     return list_value(result);
   }
   const Applied apply = applied(args, 0, find_filter, "filter");
-  for (const Value& item : iterate(rt, self)) push(rt, *result, apply(rt, item));
+  for (const Value& item : items_of(rt, self)) push(rt, *result, apply(rt, item));
   return list_value(result);
 }
 
@@ -51,7 +57,7 @@ Value select_filter(Runtime& rt, Value self, const Args& args) {
   if (kByAttribute && args.positional.empty()) fail("Missing parameter for attribute name");
   const Applied apply = applied(args, kByAttribute ? 1 : 0, find_test, "test");
   List* result = make_list(rt, ListKind::kGenerator, 0, is_from_input(self));
-  for (const Value& item : iterate(rt, self)) {
+  for (const Value& item : items_of(rt, self)) {
     const Value tested = kByAttribute ? get_path(rt, item, args.positional[0]) : item;
     if (truthy(apply(rt, tested)) == kKeep) push(rt, *result, item);
   }

@@ -9,9 +9,9 @@ namespace apr::jinja {
 
 // What both notations say about one field.
 struct FieldSpec {
-  std::string fill = " ";
-  char align = '\0';  // one of < > ^ =, or none given
-  char sign = '-';    // one of - + and space
+  std::string_view fill = " ";  // of the format, or constant
+  char align = '\0';            // one of < > ^ =, or none given
+  char sign = '-';              // one of - + and space
   bool alternate = false;
   bool commas = false;
   int64_t width = 0;

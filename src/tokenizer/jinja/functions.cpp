@@ -40,6 +40,7 @@ Value make_range(Runtime& rt, Value, const Args& args) {
          int_value(
              static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
   }
+  list->range = rt.arena.create(RangeBounds{start, stop, step});
   return list_value(list);
 }
 

@@ -170,6 +170,16 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
   const SliceBounds bounds = slice_bounds(size, start, stop, step);
   rt.step(bounds.n_items / 8);
   List* result = make_list(rt, list.kind, static_cast<size_t>(bounds.n_items), list.from_input);
+  if (list.kind == ListKind::kRange) {
+    // Wraps around only where the range is empty and its bounds are but printed.
+    const auto mul_add = [](int64_t base, int64_t n, int64_t by) {
+      return static_cast<int64_t>(static_cast<uint64_t>(base) +
+                                  static_cast<uint64_t>(n) * static_cast<uint64_t>(by));
+    };
+    const int64_t first = mul_add(list.range->start, bounds.start, list.range->step);
+    const int64_t by = mul_add(0, bounds.step, list.range->step);
+    result->range = rt.arena.create(RangeBounds{first, mul_add(first, bounds.n_items, by), by});
+  }
   for (int64_t i = 0; i < bounds.n_items; ++i) {
     push(rt, *result, list.items[bounds.start + i * bounds.step]);
   }

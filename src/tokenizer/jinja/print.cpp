@@ -22,32 +22,43 @@ std::string float_text(double value) {
   for (const char c : text.substr(0, mark)) {
     if (c >= '0' && c <= '9') digits += c;
   }
-  const std::string sign = std::signbit(value) ? "-" : "";
+  const char* sign = std::signbit(value) ? "-" : "";
   const auto n_digits = static_cast<int>(digits.size());
   // As repr(): plain between 1e-4 and 1e16, otherwise with at least two digits of exponent.
+  const std::string_view all = digits;
   if (exponent < -4 || exponent >= 16) {
-    const std::string fraction = n_digits > 1 ? "." + digits.substr(1) : "";
-    return fmt::format("{}{}{}e{}{:02}", sign, digits[0], fraction, exponent < 0 ? '-' : '+',
-                       std::abs(exponent));
+    return fmt::format("{}{}{}{}e{}{:02}", sign, all[0], n_digits > 1 ? "." : "", all.substr(1),
+                       exponent < 0 ? '-' : '+', std::abs(exponent));
   }
-  if (exponent < 0)
-    return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (n_digits <= exponent + 1) {
-    return sign + digits + std::string(static_cast<size_t>(exponent + 1 - n_digits), '0') + ".0";
-  }
+  if (exponent < 0) return fmt::format("{}0.{:0>{}}", sign, all, n_digits - exponent - 1);
+  if (n_digits <= exponent + 1) return fmt::format("{}{:0<{}}.0", sign, all, exponent + 1);
   const auto whole = static_cast<size_t>(exponent + 1);
-  return sign + digits.substr(0, whole) + "." + digits.substr(whole);
+  return fmt::format("{}{}.{}", sign, all.substr(0, whole), all.substr(whole));
 }
 
 namespace {
 
 std::string range_text(const List& list) {
-  if (list.size == 0) return "range(0, 0)";
-  const int64_t first = list.items[0].integer;
-  const int64_t last = list.items[list.size - 1].integer;
-  const int64_t step = list.size > 1 ? list.items[1].integer - first : 1;
-  return step == 1 ? fmt::format("range({}, {})", first, last + 1)
-                   : fmt::format("range({}, {}, {})", first, last + step, step);
+  const auto [start, stop, step] = *list.range;
+  return step == 1 ? fmt::format("range({}, {})", start, stop)
+                   : fmt::format("range({}, {}, {})", start, stop, step);
+}
+
+char quote_of(std::string_view text) {
+  const bool has_single = text.find('\'') != std::string_view::npos;
+  return has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
+}
+
+// What repr() writes for a character between `quote`s; empty: the character itself.
+std::string repr_escape(int32_t code, char quote) {
+  if (code == quote || code == '\\') return {'\\', static_cast<char>(code)};
+  if (code == '\n') return "\\n";
+  if (code == '\r') return "\\r";
+  if (code == '\t') return "\\t";
+  if (code < 0 || is_printable(code)) return {};
+  return code < 0x100     ? fmt::format("\\x{:02x}", code)
+         : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                          : fmt::format("\\U{:08x}", code);
 }
 
 class Printer {
@@ -66,29 +77,14 @@ class Printer {
 };
 
 void Printer::quoted(const Str& str) {
-  const bool has_single = str.text.find('\'') != std::string_view::npos;
-  const bool has_double = str.text.find('"') != std::string_view::npos;
-  const char quote = has_single && !has_double ? '"' : '\'';
+  const char quote = quote_of(str.text);
   const bool quote_from_template = str.origin == Origin::kTemplate;
   out_.add({&quote, 1}, quote_from_template);
   rt_.step_bytes(str.text.size() * 4);
   Char c;
   for (CharReader reader(str); reader.next(c);) {
     const std::string_view bytes = str.text.substr(c.begin_bytes, c.size_bytes);
-    std::string escaped;
-    if (c.code == quote || c.code == '\\') {
-      escaped = fmt::format("\\{}", bytes);
-    } else if (c.code == '\n') {
-      escaped = "\\n";
-    } else if (c.code == '\r') {
-      escaped = "\\r";
-    } else if (c.code == '\t') {
-      escaped = "\\t";
-    } else if (c.code >= 0 && !is_printable(c.code)) {
-      escaped = c.code < 0x100     ? fmt::format("\\x{:02x}", c.code)
-                : c.code < 0x10000 ? fmt::format("\\u{:04x}", c.code)
-                                   : fmt::format("\\U{:08x}", c.code);
-    }
+    const std::string escaped = repr_escape(c.code, quote);
     out_.add(escaped.empty() ? bytes : std::string_view(escaped), c.from_template);
   }
   out_.add({&quote, 1}, quote_from_template);
@@ -190,9 +186,18 @@ const Str& to_text(Runtime& rt, const Value& value) {
 std::string short_repr(const Value& value) {
   switch (value.type) {
     case Type::kString: {
-      constexpr size_t kLongest = 200;
+      constexpr size_t kLongestBytes = 200;
       const std::string_view text = value.str->text;
-      return fmt::format("'{}{}'", text.substr(0, kLongest), text.size() > kLongest ? "..." : "");
+      const char quote = quote_of(text);
+      std::string result(1, quote);
+      for (size_t pos = 0; pos < text.size() && pos < kLongestBytes;) {
+        const Char c = char_at(text, pos);
+        const std::string escaped = repr_escape(c.code, quote);
+        result += escaped.empty() ? text.substr(pos, c.size_bytes) : std::string_view(escaped);
+        pos += c.size_bytes;
+      }
+      if (text.size() > kLongestBytes) result += "...";
+      return result + quote;
     }
     case Type::kNone:
       return "None";

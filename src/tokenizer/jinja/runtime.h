@@ -27,7 +27,7 @@ class Runtime {
  public:
   // `used_bytes` of the memory bound are taken already, by the parsed template.
   Runtime(const Limits& limits, int64_t used_bytes)
-      : arena(limits.max_bytes - used_bytes), limits_(limits) {}
+      : arena(limits.max_bytes, used_bytes), limits_(limits) {}
 
   // Counts work; throws Fault naming the bound when there was too much.
   void step(int64_t n_steps = 1) {

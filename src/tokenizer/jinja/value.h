@@ -80,6 +80,12 @@ struct Value {
 // What Python would hold: a generator can be walked once, is true and has no length.
 enum class ListKind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
 
+struct RangeBounds {
+  int64_t start;
+  int64_t stop;
+  int64_t step;
+};
+
 struct List {
   Value* items = nullptr;
   size_t size = 0;
@@ -87,6 +93,7 @@ struct List {
   size_t cursor = 0;  // of a generator: items before it are used up
   ListKind kind = ListKind::kList;
   bool from_input = false;
+  const RangeBounds* range = nullptr;  // of a kRange
   std::span<const Value> span() const { return {items, size}; }
 };
 
