@@ -30,7 +30,9 @@ constexpr std::array kRows = {
 
 }  // namespace
 
-std::span<const ErrorCodeRow> error_code_table() { return kRows; }
+std::span<const ErrorCodeRow> error_code_table() {
+  return kRows;
+}
 
 const ErrorCodeRow& error_code_row(ErrorCode code) {
   for (const ErrorCodeRow& row : kRows) {

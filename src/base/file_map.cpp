@@ -27,7 +27,8 @@ struct FileDescriptor {
 }  // namespace
 
 FileMap::FileMap(const std::filesystem::path& path) {
-  const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // O_NONBLOCK: opening a pipe that nobody writes must not wait; it means nothing for files.
+  const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) {
     const ErrorCode code =
         errno == ENOENT || errno == ENOTDIR ? ErrorCode::kFileNotFound : ErrorCode::kIo;

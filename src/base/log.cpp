@@ -27,14 +27,22 @@ void set_log_level(LogLevel level) {
 
 LogLevel log_level() {
   const auto level = logger().level();
-  return level >= spdlog::level::err    ? LogLevel::kQuiet
+  return level >= spdlog::level::err     ? LogLevel::kQuiet
          : level <= spdlog::level::debug ? LogLevel::kVerbose
                                          : LogLevel::kNormal;
 }
 
-void log_error(const std::string& message) { logger().error("error: {}", message); }
-void log_warning(const std::string& message) { logger().warn("warning: {}", message); }
-void log_note(const std::string& message) { logger().info("{}", message); }
-void log_detail(const std::string& message) { logger().debug("{}", message); }
+void log_error(const std::string& message) {
+  logger().error("error: {}", message);
+}
+void log_warning(const std::string& message) {
+  logger().warn("warning: {}", message);
+}
+void log_note(const std::string& message) {
+  logger().info("{}", message);
+}
+void log_detail(const std::string& message) {
+  logger().debug("{}", message);
+}
 
 }  // namespace apr
