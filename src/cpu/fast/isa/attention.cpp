@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kKeys = 64;  // of a block
 constexpr int64_t kSegmentKeys = 1024;
-constexpr int64_t kTaskRows = 48;  // query rows of a task, about
+constexpr int64_t kTaskRows = 128;  // query rows of a task, about
 static_assert(kSegmentKeys % kKeys == 0 && kKeys % (kOuterVecs * kLanes) == 0);
 
 constexpr float kNoScore = -__builtin_inff();
@@ -64,7 +64,7 @@ struct Work {
   float* query;   // [n_rows, dim]
   float* scores;  // [n_rows, kKeys]; weights after the softmax
   float* keys;    // [dim, kKeys]: a block of keys, turned
-  float* values;  // [kKeys, dim_padded]: used where dim is not a multiple of the lanes
+  float* values;  // [kKeys, dim_padded]: a block of values, packed
   RowStates segment;
   RowStates total;
 };
@@ -113,7 +113,18 @@ void clear_states(const RowStates& states, int64_t n_rows, int64_t dim_padded) {
   std::memset(states.values, 0, static_cast<size_t>(n_rows * dim_padded) * sizeof(float));
 }
 
-// turned[d][j] = key j's element d, for n_keys keys; zeros behind.
+// Asks for keys and values of four positions. A head's rows lie a whole cache row apart, which the
+// hardware does not follow; far ones may not exist, but a prefetch never faults.
+APR_ALWAYS_INLINE void prefetch_rows4(const Task& task, int64_t position) {
+  for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t d = 0; d < task.dim; d += 16) {
+      __builtin_prefetch(task.key(position + i) + d, 0, 2);
+      __builtin_prefetch(task.value(position + i) + d, 0, 2);
+    }
+  }
+}
+
+// turned[d][j] = key j's element d, for n_keys keys; zeros behind. Prefetches the block after.
 void turn_keys(const Task& task, int64_t first_key, int64_t n_keys, float* turned) {
   const int64_t key_stride = task.args.n_kv_heads * task.dim;
   if (n_keys < kKeys) {
@@ -122,6 +133,7 @@ void turn_keys(const Task& task, int64_t first_key, int64_t n_keys, float* turne
   int64_t j = 0;
   for (; j + 4 <= n_keys; j += 4) {
     const float* key = task.key(first_key + j);
+    prefetch_rows4(task, first_key + kKeys + j);
     int64_t d = 0;
     for (; d + 4 <= task.dim; d += 4) {
       const auto k0 = hn::LoadU(kQuad, key + d), k1 = hn::LoadU(kQuad, key + key_stride + d);
@@ -198,7 +210,9 @@ void fold_block(const Task& task, const Work& work, const RowStates& states, int
   turn_keys(task, first_key, n_keys, work.keys);
   const float* values = task.value(first_key);
   int64_t value_stride = task.args.n_kv_heads * dim;
-  if (dim != dim_padded) {
+  // Rows a power of two apart share few cache sets: where many tiles read the values, they are
+  // packed first.
+  if (dim != dim_padded || task.n_rows > 2 * kOuterRows) {
     for (int64_t j = 0; j < n_keys; ++j) {
       float* to = work.values + j * dim_padded;
       std::memcpy(to, values + j * value_stride, static_cast<size_t>(dim) * sizeof(float));
