@@ -40,9 +40,14 @@ std::string StopMatcher::push(const std::string& text) {
     return {};
   }
   held_ += text;
-  size_t first = std::string::npos;
+  // The one that is complete first counts, so that the way text is cut into pieces does not matter.
+  size_t first = std::string::npos, end = std::string::npos;
   for (const std::string& stop : stop_strings_) {
-    first = std::min(first, held_.find(stop));
+    const size_t found = held_.find(stop);
+    if (found != std::string::npos && found + stop.size() < end) {
+      first = found;
+      end = found + stop.size();
+    }
   }
   std::string ready;
   if (first != std::string::npos) {

@@ -1,0 +1,44 @@
+// Opens a model and puts it on the backend asked for.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apr/backend.h"
+#include "apr/model.h"
+#include "cli/options.h"
+
+namespace apr::cli {
+
+// What was asked, what runs and why: printed once and part of every JSON answer.
+struct BackendChoice {
+  std::string requested;  // "gpu", "cpu", "default"
+  std::string ran;        // "cpu"
+  std::string reason;
+  bool used_gpu() const { return ran == "gpu"; }
+  // Only a forced backend can fall back; one that is not forced runs where it says.
+  bool fell_back() const { return requested == "gpu" && !used_gpu(); }
+  nlohmann::ordered_json to_json() const;
+};
+
+// What is printed and put into JSON where CUDA is missing: how to get it.
+extern const char* const kCudaRemedy;
+
+// Decides before any file is touched. Throws kUsage for flags that contradict each other,
+// kFeatureDisabled for a GPU that this build cannot use.
+BackendChoice choose_backend(const BackendOptions& options);
+
+// The GGUF file of a MODEL argument; "demo" is the model inside the program. Throws as
+// GgufFile::open, kUsage for a URL.
+GgufFile open_model_file(const std::string& model);
+
+// A backend for `model` (which must outlive it) with `context` positions. Throws kUsage for a
+// context above the model's.
+std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
+                                      int64_t context, int64_t max_logit_rows);
+
+// Says once on stderr which backend runs and why.
+void announce(const BackendChoice& choice, const Backend& backend);
+
+}  // namespace apr::cli

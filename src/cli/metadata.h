@@ -1,0 +1,17 @@
+// The metadata of a GGUF file as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apr/gguf.h"
+
+namespace apr::cli {
+
+// Every key with its value; arrays above 64 elements as {"type", "count", "first"}.
+nlohmann::ordered_json metadata_json(const GgufFile& file);
+
+// A value in one line of at most about 100 characters.
+std::string compact(const nlohmann::ordered_json& value);
+
+}  // namespace apr::cli

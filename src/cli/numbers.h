@@ -1,0 +1,18 @@
+// Numbers as people type them: the whole text, within a range, or an error that names the flag.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace apr::cli {
+
+// A whole number in [min, max]. Throws kUsage naming flag, value and range.
+int64_t parse_whole(const std::string& flag, const std::string& text, int64_t min, int64_t max);
+
+// A finite number in [min, max]. Throws kUsage naming flag, value and range.
+double parse_real(const std::string& flag, const std::string& text, double min, double max);
+
+// A seed: any 64-bit unsigned number. Throws kUsage.
+uint64_t parse_seed(const std::string& flag, const std::string& text);
+
+}  // namespace apr::cli

@@ -1,0 +1,190 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "apr/error.h"
+#include "cli/numbers.h"
+
+namespace apr::cli {
+namespace {
+
+constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxPositions = std::numeric_limits<int32_t>::max();
+
+// What a sampling flag does, by the name of its parameter.
+const char* sampling_help(std::string_view name) {
+  struct Row {
+    std::string_view name;
+    const char* help;
+  };
+  static constexpr Row kRows[] = {
+      {"temperature", "Randomness of the choice; 0: always the likeliest token"},
+      {"top-k", "Choose among the N likeliest tokens; 0: off"},
+      {"top-p", "Choose among the likeliest tokens that reach this probability; 1: off"},
+      {"min-p", "Drop tokens below this share of the likeliest one's probability; 0: off"},
+      {"repeat-penalty", "Divides the logits of recent tokens; 1: off"},
+      {"presence-penalty", "Subtracted from the logits of recent tokens; 0: off"},
+      {"frequency-penalty", "Subtracted for each time a token occurred; 0: off"},
+      {"repeat-last-n", "Tokens the penalties look back on; 0: none, -1: all"},
+  };
+  for (const Row& row : kRows) {
+    if (row.name == name) {
+      return row.help;
+    }
+  }
+  APR_CHECK(false, "every sampling parameter has a help text");
+}
+
+// Two flags that choose different formats contradict each other.
+void set_format(OutputOptions& output, OutputFormat format, bool& is_chosen) {
+  if (is_chosen && output.format != format) {
+    throw Error(ErrorCode::kUsage,
+                "--format, --json and --stream ask for different formats; give one of them");
+  }
+  output.format = format;
+  is_chosen = true;
+}
+
+}  // namespace
+
+CLI::Option* add_value(CLI::App& app, const std::string& name,
+                       std::function<void(const std::string&)> set, const std::string& help) {
+  // CLI11's typed options take an empty string for "not given"; the raw form keeps it.
+  return app
+      .add_option(
+          name,
+          [set = std::move(set)](const CLI::results_t& results) {
+            set(results.back());
+            return true;
+          },
+          help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("VALUE");
+}
+
+CLI::Option* add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                        const std::string& help) {
+  return app
+      .add_option(
+          name,
+          [&values](const CLI::results_t& results) {
+            values = results;
+            return true;
+          },
+          help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
+}
+
+void add_model(CLI::App& app, std::string& model) {
+  add_value(
+      app, "MODEL", [&model](const std::string& text) { model = text; },
+      "A GGUF file (any part of a split one), or demo: the small model inside this program "
+      "(a file of that name is ./demo)")
+      ->required()
+      ->type_name("");
+}
+
+void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
+  const auto is_chosen = std::make_shared<bool>(false);
+  add_value(
+      app, "-f,--format",
+      [&output, has_ndjson, is_chosen](const std::string& text) {
+        if (text == "text") {
+          set_format(output, OutputFormat::kText, *is_chosen);
+        } else if (text == "json") {
+          set_format(output, OutputFormat::kJson, *is_chosen);
+        } else if (text == "ndjson" && has_ndjson) {
+          set_format(output, OutputFormat::kNdjson, *is_chosen);
+        } else {
+          throw Error(ErrorCode::kUsage, fmt::format("--format is \"{}\"; it must be text{} json",
+                                                     text, has_ndjson ? ", ndjson or" : " or"));
+        }
+      },
+      has_ndjson ? "text (default), json, or ndjson: one JSON object a line as tokens come"
+                 : "text (default) or json")
+      ->type_name("FORMAT");
+  app.add_flag_callback(
+      "--json", [&output, is_chosen] { set_format(output, OutputFormat::kJson, *is_chosen); },
+      "Short for --format json");
+  if (has_ndjson) {
+    app.add_flag_callback(
+        "--stream", [&output, is_chosen] { set_format(output, OutputFormat::kNdjson, *is_chosen); },
+        "Short for --format ndjson");
+  }
+  CLI::Option* verbose =
+      app.add_flag("-v,--verbose", output.verbose, "More about what happens, on stderr");
+  app.add_flag("-q,--quiet", output.quiet, "Only errors on stderr")->excludes(verbose);
+  app.set_version_flag("--version", std::string("apr ") + APR_VERSION, "Print the version");
+}
+
+void add_backend(CLI::App& app, BackendOptions& backend) {
+  app.add_flag("--gpu", backend.gpu, "Run on the GPU or fail; overrides --backend cpu");
+  app.add_flag("--no-gpu,--cpu", backend.no_gpu, "Run on the CPU; never touch a GPU");
+  add_value(
+      app, "--backend",
+      [&backend](const std::string& text) {
+        if (text != "cuda" && text != "cpu") {
+          throw Error(ErrorCode::kUsage,
+                      fmt::format("--backend is \"{}\"; it must be cuda or cpu", text));
+        }
+        backend.backend = text;
+      },
+      "cuda (as --gpu) or cpu (as --no-gpu)")
+      ->type_name("NAME");
+}
+
+void add_engine(CLI::App& app, EngineOptions& engine) {
+  const auto add_whole = [&app](const std::string& flag, int64_t max, auto& target,
+                                const std::string& help) {
+    add_value(
+        app, flag,
+        [flag, max, &target](const std::string& text) {
+          using Target = std::remove_reference_t<decltype(target)>;
+          target = static_cast<Target>(parse_whole(flag, text, 1, max));
+        },
+        help)
+        ->type_name("N");
+  };
+  add_whole("--threads", kMaxThreads, engine.n_threads,
+            "CPU threads; default: the cores this process may use");
+  add_whole("--context", kMaxPositions, engine.context,
+            "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
+  add_whole("--prefill-chunk", kMaxPositions, engine.prefill_chunk,
+            "Prompt tokens computed at a time");
+  app.add_flag("--exact", engine.exact,
+               "Reference arithmetic: plain f32 sums, the slow path that others are judged by");
+}
+
+void add_sampling(CLI::App& app, SamplingParams& sampling) {
+  const SamplingParams defaults;
+  for (const SamplingRange& range : sampling_ranges()) {
+    const std::string flag = std::string("--") + range.name;
+    const bool is_real = range.real != nullptr;
+    add_value(
+        app, flag,
+        [flag, range, is_real, &sampling](const std::string& text) {
+          if (is_real) {
+            sampling.*range.real = parse_real(flag, text, range.min, range.max);
+          } else {
+            sampling.*range.whole = parse_whole(flag, text, static_cast<int64_t>(range.min),
+                                                static_cast<int64_t>(range.max));
+          }
+        },
+        fmt::format("{} (default {})", sampling_help(range.name),
+                    is_real ? defaults.*range.real : static_cast<double>(defaults.*range.whole)))
+        ->type_name(is_real ? "X" : "N");
+  }
+  add_value(
+      app, "--seed",
+      [&sampling](const std::string& text) { sampling.seed = parse_seed("--seed", text); },
+      fmt::format("Start of the random numbers (default {}); the same seed gives the same answer",
+                  defaults.seed))
+      ->type_name("N");
+}
+
+}  // namespace apr::cli

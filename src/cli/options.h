@@ -1,0 +1,58 @@
+// Flags that several verbs share, each group declared by one function.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apr/generate.h"
+
+namespace apr::cli {
+
+enum class OutputFormat { kText, kJson, kNdjson };
+
+struct OutputOptions {
+  OutputFormat format = OutputFormat::kText;
+  bool verbose = false, quiet = false;
+  bool is_json() const { return format != OutputFormat::kText; }
+};
+
+struct BackendOptions {
+  bool gpu = false, no_gpu = false;
+  std::string backend;  // "cuda", "cpu"; empty: not given
+};
+
+struct EngineOptions {
+  int n_threads = 0;          // 0: all cores this process may use
+  int64_t context = 0;        // positions; 0: what the run needs
+  int64_t prefill_chunk = 0;  // tokens; 0: the backend's choice
+  bool exact = false;
+};
+
+// A flag with one value, handed to `set` as typed; of several the last counts.
+CLI::Option* add_value(CLI::App& app, const std::string& name,
+                       std::function<void(const std::string&)> set, const std::string& help);
+
+// A flag that may be repeated; all values are kept as typed.
+CLI::Option* add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                        const std::string& help);
+
+// MODEL, the first argument of most verbs.
+void add_model(CLI::App& app, std::string& model);
+
+// --format (with ndjson where `has_ndjson`, then also --stream), --json, --verbose, --quiet,
+// --version.
+void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson);
+
+// --gpu, --no-gpu, --cpu, --backend.
+void add_backend(CLI::App& app, BackendOptions& backend);
+
+// --threads, --context, --prefill-chunk, --exact.
+void add_engine(CLI::App& app, EngineOptions& engine);
+
+// One flag for each sampling parameter, ranges from sampling_ranges(), and --seed.
+void add_sampling(CLI::App& app, SamplingParams& sampling);
+
+}  // namespace apr::cli

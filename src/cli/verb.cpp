@@ -1,0 +1,44 @@
+#include "cli/verb.h"
+
+namespace apr::cli {
+
+const std::vector<VerbRow>& verb_table() {
+  static const std::vector<VerbRow> rows = {
+      {"run", "answer or continue one prompt",
+       "  apr run demo --chat \"What is 17 + 25?\"\n"
+       "  apr run model.gguf --chat -n 200 --temperature 0.7 --top-p 0.9 \"Write a haiku.\"\n"
+       "  apr run model.gguf -p \"def fibonacci(n):\" -n 64 --stop $'\\n\\n'\n"
+       "  git diff | apr run model.gguf --chat --system \"Summarise this change.\"\n"
+       "  apr run model.gguf -i prompt.txt --json > answer.json\n"
+       "  apr run model.gguf -- \"--a prompt that starts with dashes\"\n",
+       make_run_verb},
+      {"inspect", "what a model file is: architecture, sizes, quantisation, tokenizer, metadata",
+       "  apr inspect model.gguf\n"
+       "  apr inspect demo --json\n",
+       make_inspect_verb},
+      {"tensors", "the tensors of a model file",
+       "  apr tensors model.gguf\n"
+       "  apr tensors model.gguf --json\n",
+       make_tensors_verb},
+      {"tokenize", "the token ids of a text",
+       "  apr tokenize model.gguf \"Hello, world\"\n"
+       "  apr tokenize model.gguf --json - < text.txt\n"
+       "  apr tokenize model.gguf --no-special \"<|im_end|> as plain text\"\n",
+       make_tokenize_verb},
+      {"logits", "the logits of a token sequence at chosen positions, as raw f32",
+       "  echo '[1, 298, 207]' > ids.json\n"
+       "  apr logits model.gguf --ids ids.json --positions 0,2 --out rows.f32 --exact\n",
+       make_logits_verb},
+      {"plan", "the forward pass of a model as a list of operations",
+       "  apr plan model.gguf\n"
+       "  apr plan model.gguf --lowered\n",
+       make_plan_verb},
+      {"doctor", "what this machine and this build offer",
+       "  apr doctor\n"
+       "  apr doctor --json\n",
+       make_doctor_verb},
+  };
+  return rows;
+}
+
+}  // namespace apr::cli

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Every exit code that can be reached, and the errors behind it."""
+import json
+import os
+import signal
+import struct
+import subprocess
+import time
+
+from support.cli import APR, Base, LIMIT_S, main, run
+
+
+class ExitCodes(Base):
+    def test_code_1_out_of_memory(self):
+        if "ASAN_OPTIONS" in os.environ or b"__asan_init" in open(APR, "rb").read():
+            self.skipTest("SKIPPED: AddressSanitizer does not run under a memory limit")
+        def limit():
+            import resource
+            resource.setrlimit(resource.RLIMIT_DATA, (24 << 20, 24 << 20))
+        self.assertIn("out of memory",
+                      self.refused(1, "tokenize", "demo", "-", stdin=b"a" * (8 << 20), preexec_fn=limit))
+
+    def test_code_2_usage(self):
+        self.assertIn("no verb", self.check(run(), 2))
+        error = self.refused(2, "frobnicate", "x")
+        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "doctor"):
+            self.assertIn(verb, error)
+        self.assertIn("--frob", self.refused(2, "run", "demo", "hi", "--frob"))
+        self.assertIn("MODEL", self.refused(2, "run"))
+        self.refused(2, "run", "demo", "one", "two")
+        self.refused(2, "run", "demo", "one", "-p", "two")
+        self.refused(2, "run", "demo", "hi", "-n")
+        self.refused(2, "run", "demo", "hi", "--quiet", "--verbose")
+        self.refused(2, "run", "demo", "hi", "--system", "s")
+        self.refused(2, "run", "demo", "hi", "--thinking", "on")
+        self.refused(2, "run", "demo", "hi", "--gpu", "--no-gpu")
+        self.refused(2, "run", "demo", "hi", "--no-gpu", "--backend", "cuda")
+        self.assertIn("download", self.refused(2, "run", "hf://org/repo", "hi"))
+        self.refused(2, "run", "demo", "hi", "--format", "text", "--json")
+
+    def test_code_2_without_a_prompt(self):
+        for more in ({"stdin": b""}, {"stdin": None}):
+            error = self.refused(2, "run", "demo", **more) if more["stdin"] is not None else \
+                self.check(subprocess.run([APR, "run", "demo"], stdin=subprocess.DEVNULL,
+                                          capture_output=True), 2)
+            self.assertIn("example: apr run demo", error)
+        self.refused(2, "run", "demo", "-p", "")
+
+    def test_code_2_for_bad_values(self):
+        table = {
+            "--temperature": ["nan", "-1", "1e999", "abc", "", "inf", "1001"],
+            "--top-k": ["-1", "1.5", "abc", "nan", "99999999999999999999"],
+            "--top-p": ["1.5", "-0.1", "nan", "x"],
+            "--min-p": ["1.5", "-1", "nan"],
+            "--repeat-penalty": ["0", "-1", "nan", "1e999"],
+            "--presence-penalty": ["nan", "1e3", "x"],
+            "--frequency-penalty": ["nan", "-1e3", "x"],
+            "--repeat-last-n": ["-2", "0.5", "x"],
+            "--seed": ["-1", "1.5", "x", "18446744073709551616"],
+            "--max-tokens": ["-1", "1.5", "x", "nan", "1e3"],
+            "--threads": ["0", "-1", "x", "5000"],
+            "--context": ["0", "-1", "x"],
+            "--prefill-chunk": ["0", "-1", "x"],
+        }
+        for flag, values in table.items():
+            for value in values:
+                error = self.refused(2, "run", "demo", "hi", flag, value)
+                self.assertIn(f'{flag} is "{value}"', error)
+                self.assertRegex(error, r"from -?[0-9.]+ to [0-9]+$")
+        self.assertIn("cuda or cpu", self.refused(2, "run", "demo", "hi", "--backend", "wgpu"))
+        self.assertIn("text, ndjson or json", self.refused(2, "run", "demo", "hi", "-f", "srt"))
+        self.assertIn("text or json", self.refused(2, "tensors", "demo", "-f", "ndjson"))
+        self.assertIn("on or off",
+                      self.refused(2, "run", "demo", "hi", "--chat", "--thinking", "maybe"))
+        self.assertIn("stop string", self.refused(2, "run", "demo", "hi", "--stop", ""))
+        self.assertIn("allowed: 1 to", self.refused(2, "run", "demo", "hi", "--context", "99999999"))
+
+    def test_code_3_file_not_found(self):
+        for verb in (["run", "/no/such.gguf", "hi"], ["inspect", "/no/such.gguf"],
+                     ["tensors", "/no/such.gguf"], ["tokenize", "/no/such.gguf", "hi"],
+                     ["plan", "/no/such.gguf"], ["inspect", "/tmp"]):
+            self.refused(3, *verb)
+        self.assertIn("/no/prompt", self.refused(3, "run", "demo", "-i", "/no/prompt"))
+
+    def test_code_4_invalid_format(self):
+        self.refused(4, "inspect", self.temporary(b"not a model at all, surely not"))
+        self.refused(4, "run", self.temporary(b""), "hi")
+        self.refused(4, "tensors", self.patched(lambda data: data[:5000]))
+        error = self.refused(4, "run", "demo", "hi there, " * 50, "--context", "16")
+        self.assertRegex(error, r"has \d\d+ tokens and the context holds 16")
+        error = self.refused(4, "run", "demo", "-", stdin=b"word " * 20000)
+        self.assertRegex(error, r"has \d{5,} tokens and the context holds \d+")
+
+    def test_code_4_chat_without_a_template(self):
+        model = self.patched(
+            lambda data: data.replace(b"tokenizer.chat_template", b"tokenizer.chat_tempIate"))
+        self.assertIn("no chat template", self.refused(4, "run", model, "--chat", "hi"))
+        self.answered("run", model, "hi", "-n", "1")
+
+    def test_code_6_model_load(self):
+        model = self.patched(lambda data: data.replace(b"\x05\0\0\0\0\0\0\0qwen3",
+                                                       b"\x05\0\0\0\0\0\0\0qwen9"))
+        error = self.refused(6, "run", model, "hi")
+        self.assertIn("qwen9", error)
+        self.assertIn("qwen3", error)
+        report = self.answered_json("inspect", model)  # still worth looking at
+        self.assertFalse(report["runs"])
+        self.assertIn("qwen9", report["reason"])
+
+    def test_code_7_full_disk(self):
+        for args in (["run", "demo", "--chat", "hi"], ["run", "demo", "hi", "--json", "-n", "1"],
+                     ["run", "demo", "hi", "--stream", "-n", "1"], ["--help"], ["run", "--help"],
+                     ["--version"], ["inspect", "demo"], ["tensors", "demo"], ["plan", "demo"],
+                     ["tokenize", "demo", "hi"], ["doctor", "--json"]):
+            with open("/dev/full", "wb") as full:
+                process = subprocess.run([APR, *args], stdin=subprocess.DEVNULL, stdout=full,
+                                         stderr=subprocess.PIPE, timeout=LIMIT_S)
+            self.assertEqual(process.returncode, 7, args)
+            self.assertIn(b"No space left", process.stderr)
+        ids = self.temporary(b"[1, 2, 3]")
+        self.refused(7, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/dev/full")
+        self.assertTrue(os.path.exists("/dev/full"))
+        self.refused(7, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/no/such/dir")
+        self.refused(7, "run", "demo", "-i", "/tmp")
+
+    def test_code_7_closed_stdout(self):
+        process = subprocess.run(["/bin/sh", "-c", 'exec "$0" run demo hi -n 1 >&-', APR],
+                                 stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 7, process.stderr)
+
+    def test_code_8_inference(self):
+        tensors = self.answered_json("tensors", "demo")["tensors"]
+        norm = next(t for t in tensors if t["name"] == "output_norm.weight")
+        self.assertEqual(norm["type"], "F32")
+        def poison(data):
+            data[norm["file_offset"]:norm["file_offset"] + 4] = struct.pack("<f", float("nan"))
+            return data
+        self.assertIn("non-finite", self.refused(8, "run", self.patched(poison), "hi"))
+
+    def test_code_9_feature_disabled(self):
+        for flags in (["--gpu"], ["--backend", "cuda"], ["--gpu", "--backend", "cpu"]):
+            error = self.refused(9, "run", "demo", "hi", *flags)
+            self.assertIn("quickstart.sh", error)
+            self.assertIn("--no-gpu", error)
+        self.refused(9, "run", "/no/such.gguf", "hi", "--gpu")  # before any file is touched
+        ids = self.temporary(b"[1]")
+        self.refused(9, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/dev/null",
+                     "--gpu")
+
+    def test_code_130_while_answering(self):
+        process = self.endless("--stream")
+        first = json.loads(process.stdout.readline())
+        self.assertEqual((first["event"], first["index"]), ("token", 0))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130, err)
+        final = json.loads(out.splitlines()[-1])
+        self.assertEqual((final["event"], final["finish_reason"]), ("final", "cancelled"))
+        self.assertGreater(final["tokens_generated"], 0)
+        self.assertIn(b"interrupted after", err)
+
+    def test_code_130_keeps_the_text(self):
+        process = self.endless()
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130, err)
+        (first + out).decode()  # whole characters
+
+    def test_code_130_while_reading_the_prompt(self):
+        process = subprocess.Popen([APR, "run", "demo"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "apr/error.h"
+#include "cli/command_line.h"
+#include "cli/load.h"
+#include "cli/numbers.h"
+#include "cli/verb.h"
+
+namespace apr::cli {
+namespace {
+
+// The message of the usage error that `action` throws; empty where it throws none.
+template <typename Action>
+std::string usage_error(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Numbers, WholeNumbersAreTakenWholeOrNotAtAll) {
+  EXPECT_EQ(parse_whole("-n", "0", 0, 9), 0);
+  EXPECT_EQ(parse_whole("-n", "-1", -1, 9), -1);
+  EXPECT_EQ(parse_whole("-n", "9223372036854775807", 0, std::numeric_limits<int64_t>::max()),
+            std::numeric_limits<int64_t>::max());
+  for (const char* bad : {"", " ", "abc", "1x", "1.0", "0x1", "+1", " 1", "1 ", "-1", "10", "1e1",
+                          "nan", "inf", "99999999999999999999"}) {
+    EXPECT_EQ(usage_error([&] { parse_whole("--top-k", bad, 0, 9); }),
+              std::string("--top-k is \"") + bad + "\"; it must be a whole number from 0 to 9");
+  }
+}
+
+TEST(Numbers, RealsAreFiniteAndInRange) {
+  EXPECT_EQ(parse_real("-t", "0", 0, 1), 0.0);
+  EXPECT_EQ(parse_real("-t", "1e-9", 0, 1), 1e-9);
+  EXPECT_EQ(parse_real("-t", ".5", 0, 1), 0.5);
+  EXPECT_EQ(parse_real("-t", "1", 0, 1), 1.0);
+  for (const char* bad :
+       {"", "nan", "-nan", "inf", "-inf", "1e999", "-1", "1.5", "1,5", "abc", "0.5x", "1e-999"}) {
+    EXPECT_EQ(usage_error([&] { parse_real("--top-p", bad, 0, 1); }),
+              std::string("--top-p is \"") + bad + "\"; it must be a number from 0 to 1");
+  }
+}
+
+TEST(Numbers, SeedsAreAnySixtyFourBits) {
+  EXPECT_EQ(parse_seed("--seed", "18446744073709551615"), ~uint64_t{0});
+  for (const char* bad : {"", "-1", "18446744073709551616", "1.5"}) {
+    EXPECT_NE(usage_error([&] { parse_seed("--seed", bad); }), "") << bad;
+  }
+}
+
+struct Parsed {
+  std::string model, prompt, flag_prompt;
+  std::vector<std::string> stops;
+  bool chat = false;
+};
+
+// What a small verb makes of `args`.
+Parsed parse(const std::vector<std::string>& args) {
+  Parsed parsed;
+  CLI::App app;
+  add_model(app, parsed.model);
+  add_value(
+      app, "PROMPT", [&](const std::string& text) { parsed.prompt = text; }, "");
+  add_value(
+      app, "-p,--prompt", [&](const std::string& text) { parsed.flag_prompt = text; }, "");
+  add_values(app, "--stop", parsed.stops, "");
+  app.add_flag("--chat", parsed.chat);
+  std::vector<std::string> reversed = separate_values(app, args);
+  std::reverse(reversed.begin(), reversed.end());
+  app.parse(std::move(reversed));
+  return parsed;
+}
+
+TEST(CommandLine, ValuesAreTakenAsTheyAre) {
+  for (const std::string text : {"--chat", "-p", "--", "-", "", "[a,b]", "a=b", "--stop=x", "++",
+                                 "{}", "\"q\"", "a b", "run", "-1"}) {
+    EXPECT_EQ(parse({"m", "-p", text}).flag_prompt, text);
+    EXPECT_EQ(parse({"m", "--prompt", text}).flag_prompt, text);
+    EXPECT_EQ(parse({"m", "--prompt=" + text}).flag_prompt, text);
+    EXPECT_EQ(parse({"m", "-p=" + text}).flag_prompt, text);
+    EXPECT_EQ(parse({"--prompt=" + text, "m", "--chat"}).flag_prompt, text);
+    EXPECT_EQ(parse({"m", "--stop", text, "--stop", "b"}).stops,
+              (std::vector<std::string>{text, "b"}));
+    EXPECT_FALSE(parse({"m", "-p", text}).chat);
+  }
+}
+
+TEST(CommandLine, ArgumentsAfterTwoDashesAreTakenAsTheyAre) {
+  for (const std::string text : {"--chat", "-p", "--prompt=x", "-", "run", "--weird"}) {
+    EXPECT_EQ(parse({"m", "--", text}).prompt, text);
+  }
+  EXPECT_EQ(parse({"m", "-"}).prompt, "-");
+  EXPECT_EQ(parse({"m", "[a,b]"}).prompt, "[a,b]");
+  EXPECT_EQ(parse({"m", ""}).prompt, "");
+}
+
+TEST(CommandLine, AStopStringDoesNotEatThePrompt) {
+  const Parsed parsed = parse({"m", "--stop", "a", "the prompt", "--chat"});
+  EXPECT_EQ(parsed.prompt, "the prompt");
+  EXPECT_TRUE(parsed.chat);
+}
+
+TEST(CommandLine, TheLastOfSeveralValuesCounts) {
+  EXPECT_EQ(parse({"m", "-p", "a", "--prompt", "b"}).flag_prompt, "b");
+}
+
+TEST(CommandLine, EveryVerbHasExamplesThatNameIt) {
+  for (const VerbRow& row : verb_table()) {
+    EXPECT_NE(std::string(row.examples).find(std::string("apr ") + row.name), std::string::npos);
+    EXPECT_NE(row.make(), nullptr);
+  }
+}
+
+BackendOptions flags(bool gpu, bool no_gpu, const std::string& backend) {
+  return {gpu, no_gpu, backend};
+}
+
+TEST(BackendChoice, CpuAndDefaultRunOnTheCpuAndSayWhy) {
+  EXPECT_EQ(choose_backend(flags(false, false, "")).requested, "default");
+  EXPECT_EQ(choose_backend(flags(false, true, "")).requested, "cpu");
+  EXPECT_EQ(choose_backend(flags(false, false, "cpu")).requested, "cpu");
+  for (const BackendOptions& options :
+       {flags(false, false, ""), flags(false, true, ""), flags(false, true, "cpu")}) {
+    const BackendChoice choice = choose_backend(options);
+    EXPECT_EQ(choice.ran, "cpu");
+    EXPECT_FALSE(choice.used_gpu());
+    EXPECT_FALSE(choice.fell_back());
+    EXPECT_FALSE(choice.reason.empty());
+  }
+}
+
+TEST(BackendChoice, AForcedGpuIsAFeatureThisBuildLacks) {
+  for (const BackendOptions& options :
+       {flags(true, false, ""), flags(false, false, "cuda"), flags(true, false, "cpu")}) {
+    try {
+      choose_backend(options);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFeatureDisabled);
+      EXPECT_NE(std::string(error.what()).find("quickstart.sh"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("--no-gpu"), std::string::npos);
+    }
+  }
+}
+
+TEST(BackendChoice, ContradictionsAreUsageErrors) {
+  EXPECT_NE(usage_error([] { choose_backend(flags(true, true, "")); }), "");
+  EXPECT_NE(usage_error([] { choose_backend(flags(false, true, "cuda")); }), "");
+}
+
+}  // namespace
+}  // namespace apr::cli
