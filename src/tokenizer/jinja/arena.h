@@ -26,7 +26,9 @@ class Fault : public std::runtime_error {
 // Bump allocator. Objects are trivially destructible: cycles between values need no care.
 class Arena {
  public:
-  explicit Arena(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  // `used_bytes` of the bound are taken already.
+  explicit Arena(int64_t max_bytes, int64_t used_bytes = 0)
+      : used_bytes_(used_bytes), max_bytes_(max_bytes) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
