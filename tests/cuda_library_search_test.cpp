@@ -119,6 +119,18 @@ TEST_F(LibrarySearch, PrefersTheFirstNameInAnyPlace) {
   EXPECT_EQ(opened.path, (new_dir / "libapr-probe.so.13").string());
 }
 
+// NVRTC opens its built-ins by their bare name when it compiles.
+TEST_F(LibrarySearch, ACompanionIsFoundByItsNameOnceOpened) {
+  const fs::path dir = make("companions");
+  fs::copy_file(APR_TEST_COMPANION_LIBRARY, dir / "libapr-companion.so.13.0");
+  const char* const name = "libapr-companion.so.13.0";  // the name it carries inside
+  EXPECT_EQ(open_library({name}, {}).handle, nullptr);
+  open_companions((dir / "libapr-main.so").string(), "libapr-companion.so");
+  const OpenedLibrary opened = open_library({name}, {});
+  ASSERT_NE(opened.handle, nullptr);
+  EXPECT_EQ(opened.path, (dir / name).string());
+}
+
 TEST_F(LibrarySearch, SaysWhatWasTriedWhereNothingLoads) {
   const OpenedLibrary opened = open_library({"libapr-absent.so.13", "libapr-absent.so.12"}, {});
   EXPECT_EQ(opened.handle, nullptr);

@@ -9,9 +9,12 @@ if(APR_WITH_CUDA)
 
   add_library(apr_test_probe MODULE support/probe_library.cpp)
   apr_test(cuda_library_search LABEL unit SOURCES cuda_library_search_test.cpp DEPS apr_test_cuda)
-  add_dependencies(cuda_library_search_test apr_test_probe)
+  add_library(apr_test_companion SHARED support/probe_library.cpp)
+  set_target_properties(apr_test_companion PROPERTIES OUTPUT_NAME apr-companion SOVERSION 13.0)
+  add_dependencies(cuda_library_search_test apr_test_probe apr_test_companion)
   target_compile_definitions(cuda_library_search_test PRIVATE
-    APR_TEST_PROBE_LIBRARY="$<TARGET_FILE:apr_test_probe>")
+    APR_TEST_PROBE_LIBRARY="$<TARGET_FILE:apr_test_probe>"
+    APR_TEST_COMPANION_LIBRARY="$<TARGET_FILE:apr_test_companion>")
 
   apr_test(cuda_launch LABEL unit SOURCES cuda_launch_test.cpp DEPS apr_test_cuda)
 

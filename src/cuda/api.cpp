@@ -119,6 +119,7 @@ class SystemApi {
           break;
         case Library::kNvrtc:
           load_shared(library, "libnvrtc.so.");
+          open_companions(facts_[slot].path, "libnvrtc-builtins.so");
           break;
       }
     });

@@ -168,4 +168,11 @@ OpenedLibrary open_library(const std::vector<std::string>& names,
   return opened;
 }
 
+void open_companions(const std::string& path, const std::string& prefix) {
+  for (const fs::path& companion : entries(fs::path(path).parent_path(), prefix)) {
+    // One that does not load is missed, and named, by the library that needs it.
+    static_cast<void>(::dlopen(companion.c_str(), RTLD_NOW | RTLD_LOCAL));
+  }
+}
+
 }  // namespace apr::cuda

@@ -42,6 +42,10 @@ std::vector<std::filesystem::path> library_dirs(const SearchRoots& roots);
 OpenedLibrary open_library(const std::vector<std::string>& names,
                            const std::vector<std::filesystem::path>& dirs);
 
+// Opens what lies beside the library at `path` and starts with `prefix`: libraries that it opens by
+// name itself, which the loader would not find in a folder outside of its path.
+void open_companions(const std::string& path, const std::string& prefix);
+
 // The file behind a handle of dlopen.
 std::string library_path(void* handle);
 
