@@ -53,7 +53,9 @@ class Sampler {
     float logit;
     TokenId id;
   };
+  static bool is_better(const Candidate& a, const Candidate& b);
   void apply_penalties(std::span<const float> logits, std::span<const TokenId> history);
+  void collect_candidates(std::span<const float> logits);
   void filter_candidates(float best, int bits);
 
   SamplingParams params_;

@@ -101,7 +101,7 @@ Json dimensions_json(const ModelDesc& desc) {
                {"head_dim", desc.attention.head_dim},
                {"rope_dim", desc.rope.n_rot},
                {"rope_freq_base", desc.rope.freq_base},
-               {"rms_eps", desc.rms_eps},
+               {"rms_eps", shortest(desc.rms_eps)},
                {"tied_head", desc.tied_head}};
   if (n_attention < desc.n_layers) {
     json["delta_net"] = {{"k_heads", desc.delta_net.n_k_heads},

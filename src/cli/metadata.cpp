@@ -1,5 +1,8 @@
 #include "cli/metadata.h"
 
+#include <array>
+#include <charconv>
+
 #include "cli/output.h"
 
 namespace apr::cli {
@@ -52,12 +55,20 @@ Json value_json(const GgufValue& value) {
     return *whole;
   }
   if (const auto real = value.as_f64()) {
-    return *real;
+    return value.type() == GgufValueType::kF32 ? shortest(static_cast<float>(*real)) : *real;
   }
   return value.type_name();
 }
 
 }  // namespace
+
+double shortest(float value) {
+  double shortest_value = value;
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  std::from_chars(text.data(), end, shortest_value);
+  return shortest_value;
+}
 
 Json metadata_json(const GgufFile& file) {
   Json json = Json::object();

@@ -76,6 +76,11 @@ Sampler::Sampler(const SamplingParams& params, int64_t n_tokens)
   }
 }
 
+// The order of candidates: by logit, of ties the lowest id first.
+bool Sampler::is_better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
 // adjusted_ [n_tokens]: the logits with the penalties on what the window of the history holds.
 void Sampler::apply_penalties(std::span<const float> logits, std::span<const TokenId> history) {
   adjusted_.assign(logits.begin(), logits.end());
@@ -105,18 +110,32 @@ void Sampler::apply_penalties(std::span<const float> logits, std::span<const Tok
   }
 }
 
-// Leaves the top_k best candidates, then the smallest set of best ones that reaches top_p, then
-// those of at least min_p times the best one's probability; `best` is the largest logit.
-void Sampler::filter_candidates(float best, int bits) {
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  };
-  const auto top_k = static_cast<size_t>(params_.top_k);
-  if (top_k != 0 && top_k < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(top_k),
-                     candidates_.end(), better);
-    candidates_.resize(top_k);
+// candidates_: the top_k best tokens, of ties the lowest ids, or all of them.
+void Sampler::collect_candidates(std::span<const float> logits) {
+  candidates_.clear();
+  const size_t n_kept = params_.top_k == 0
+                            ? logits.size()
+                            : std::min(static_cast<size_t>(params_.top_k), logits.size());
+  for (size_t id = 0; id < n_kept; ++id) {
+    candidates_.push_back({logits[id], static_cast<TokenId>(id)});
   }
+  if (n_kept == logits.size()) {
+    return;
+  }
+  // A heap with the worst on top: nearly every other token is below it and costs one comparison.
+  std::make_heap(candidates_.begin(), candidates_.end(), is_better);
+  for (size_t id = n_kept; id < logits.size(); ++id) {
+    if (logits[id] > candidates_.front().logit) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), is_better);
+      candidates_.back() = {logits[id], static_cast<TokenId>(id)};
+      std::push_heap(candidates_.begin(), candidates_.end(), is_better);
+    }
+  }
+}
+
+// Leaves the smallest set of best candidates that reaches top_p, then those of at least min_p times
+// the best one's probability; `best` is the largest logit.
+void Sampler::filter_candidates(float best, int bits) {
   const auto weight = [&](const Candidate& candidate) {
     return weight_of(double{candidate.logit} - double{best}, bits);
   };
@@ -133,7 +152,7 @@ void Sampler::filter_candidates(float best, int bits) {
         n_sorted = std::min(candidates_.size(), std::max<size_t>(256, n_sorted * 4));
         std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(n_kept),
                           candidates_.begin() + static_cast<ptrdiff_t>(n_sorted), candidates_.end(),
-                          better);
+                          is_better);
       }
       reached += weight(candidates_[n_kept++]);
     }
@@ -159,10 +178,7 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
   if (params_.temperature == 0.0 || params_.top_k == 1) {
     return static_cast<TokenId>(best_id);
   }
-  candidates_.clear();
-  for (size_t id = 0; id < logits.size(); ++id) {
-    candidates_.push_back({logits[id], static_cast<TokenId>(id)});
-  }
+  collect_candidates(logits);
   const int bits = weight_bits(static_cast<int64_t>(logits.size()));
   const float best = logits[best_id];
   filter_candidates(best, bits);
