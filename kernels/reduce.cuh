@@ -34,4 +34,26 @@ __device__ inline float block_sum(float value, float* scratch) {
   return warp_sum(lane < n_warps ? scratch[lane] : 0.0f);
 }
 
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
+// As block_sum; ends with a barrier, so that `scratch` is free at once.
+__device__ inline float block_max(float value, float* scratch) {
+  const int n_warps = blockDim.x / kWarpSize;
+  value = warp_max(value);
+  if (threadIdx.x % kWarpSize == 0) {
+    scratch[threadIdx.x / kWarpSize] = value;
+  }
+  __syncthreads();
+  const int lane = threadIdx.x % kWarpSize;
+  value = warp_max(lane < n_warps ? scratch[lane] : scratch[0]);
+  __syncthreads();
+  return value;
+}
+
 }  // namespace apr

@@ -26,6 +26,8 @@ if(APR_WITH_CUDA)
   # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
   apr_test(gpu_base LABEL gpu SOURCES gpu_base_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_rms_norm LABEL gpu SOURCES gpu_rms_norm_test.cpp DEPS apr_test_cuda apr_cpu)
+  apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
+    DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   foreach(test gpu_base gpu_rms_norm)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")

@@ -29,21 +29,17 @@ std::vector<uint8_t> blocks_of(const QuantType& type) {
 }
 
 // The planes layout of raw blocks.
-template <class T>
-std::vector<uint8_t> planes_of(const std::vector<uint8_t>& raw, int64_t n_blocks) {
-  std::vector<uint8_t> planes(
-      static_cast<size_t>(quant::plane_offset_bytes<T>(T::kSegments, n_blocks)));
-  for (int64_t block = 0; block < n_blocks; ++block) {
-    int offset = 0;
-    for (int segment = 0; segment < T::kSegments; ++segment) {
-      std::memcpy(planes.data() + quant::plane_offset_bytes<T>(segment, n_blocks) +
-                      block * T::kSegmentBytes[segment],
-                  raw.data() + block * T::kBlockBytes + offset,
-                  static_cast<size_t>(T::kSegmentBytes[segment]));
-      offset += T::kSegmentBytes[segment];
+template <class T, int kSegment = 0>
+void add_planes(const std::vector<uint8_t>& raw, int64_t n_blocks, std::vector<uint8_t>& planes) {
+  if constexpr (kSegment < T::kSegments) {
+    for (int64_t block = 0; block < n_blocks; ++block) {
+      std::memcpy(planes.data() + quant::plane_offset_bytes<T, kSegment>(n_blocks) +
+                      block * T::kSegmentBytes[kSegment],
+                  raw.data() + block * T::kBlockBytes + quant::segment_offset_bytes<T>(kSegment),
+                  static_cast<size_t>(T::kSegmentBytes[kSegment]));
     }
+    add_planes<T, kSegment + 1>(raw, n_blocks, planes);
   }
-  return planes;
 }
 
 template <class T>
@@ -55,7 +51,9 @@ void check_block_type(const QuantType& type) {
   ASSERT_EQ(bytes, T::kBlockBytes);
   const std::vector<uint8_t> raw = blocks_of(type);
   const int64_t n_blocks = static_cast<int64_t>(raw.size()) / T::kBlockBytes;
-  const std::vector<uint8_t> planes = planes_of<T>(raw, n_blocks);
+  std::vector<uint8_t> planes(
+      static_cast<size_t>(quant::plane_offset_bytes<T, T::kSegments>(n_blocks)));
+  add_planes<T>(raw, n_blocks, planes);
   std::vector<float> expected(static_cast<size_t>(n_blocks * T::kBlockElems));
   type.dequantize(reinterpret_cast<const std::byte*>(raw.data()), n_blocks, expected.data());
   for (int64_t block = 0; block < n_blocks; ++block) {

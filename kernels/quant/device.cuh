@@ -31,13 +31,24 @@ APR_DEVICE constexpr int64_t align16(int64_t n_bytes) {
   return (n_bytes + 15) / 16 * 16;
 }
 
-// Where plane `segment` starts in a tensor of n_blocks blocks, in bytes; segment kSegments: the
-// end.
+// Where plane kSegment starts in a tensor of n_blocks blocks, in bytes; kSegments: the end. By
+// recursion, for a loop over kSegmentBytes is not always unrolled.
+template <class T, int kSegment>
+APR_DEVICE int64_t plane_offset_bytes(int64_t n_blocks) {
+  if constexpr (kSegment == 0) {
+    return 0;
+  } else {
+    constexpr int kBytes = T::kSegmentBytes[kSegment - 1];
+    return plane_offset_bytes<T, kSegment - 1>(n_blocks) + align16(n_blocks * kBytes);
+  }
+}
+
+// Where a segment starts in a block of the raw layout.
 template <class T>
-APR_DEVICE constexpr int64_t plane_offset_bytes(int segment, int64_t n_blocks) {
-  int64_t offset = 0;
+constexpr int segment_offset_bytes(int segment) {
+  int offset = 0;
   for (int idx = 0; idx < segment; ++idx) {
-    offset += align16(n_blocks * T::kSegmentBytes[idx]);
+    offset += T::kSegmentBytes[idx];
   }
   return offset;
 }
@@ -58,20 +69,13 @@ struct RawBlock {
   // The bytes of a segment.
   template <int kSegment>
   APR_DEVICE const uint8_t* segment() const {
-    int offset = 0;
-    for (int idx = 0; idx < kSegment; ++idx) {
-      offset += T::kSegmentBytes[idx];
-    }
-    return base + offset;
+    constexpr int kOffset = segment_offset_bytes<T>(kSegment);
+    return base + kOffset;
   }
   // What loads from a segment's start may assume.
   template <int kSegment>
   static constexpr int align() {
-    int offset = 0;
-    for (int idx = 0; idx < kSegment; ++idx) {
-      offset += T::kSegmentBytes[idx];
-    }
-    const int of_offset = alignment_of(offset);
+    const int of_offset = alignment_of(segment_offset_bytes<T>(kSegment));
     return of_offset < T::kRawAlign ? of_offset : T::kRawAlign;
   }
 };
@@ -84,8 +88,8 @@ struct PlanesBlock {
 
   template <int kSegment>
   APR_DEVICE const uint8_t* segment() const {
-    return data + plane_offset_bytes<T>(kSegment, n_blocks) +
-           block_idx * T::kSegmentBytes[kSegment];
+    constexpr int kBytes = T::kSegmentBytes[kSegment];
+    return data + plane_offset_bytes<T, kSegment>(n_blocks) + block_idx * kBytes;
   }
   template <int kSegment>
   static constexpr int align() {

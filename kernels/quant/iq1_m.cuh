@@ -7,6 +7,7 @@
 //                     12..15 are bits 4i..4i+3 of d, an f16
 #pragma once
 
+#include "quant/device.cuh"
 #include "quant/iq_grids.cuh"
 
 namespace apr::quant {

@@ -5,6 +5,7 @@
 //                 12..14 the scale, bit 15 the sign of delta
 #pragma once
 
+#include "quant/device.cuh"
 #include "quant/iq_grids.cuh"
 
 namespace apr::quant {

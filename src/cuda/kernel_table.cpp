@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <deque>
 
 #include "apr/error.h"
+#include "cuda/quant_rows.h"
 
 namespace apr::cuda {
 namespace {
@@ -23,6 +25,24 @@ constexpr std::array kArchitectures{
     Architecture{"sm_120", 12, 0}, Architecture{"sm_121", 12, 1},
 };
 
+// One row for each cache type, head size and number of query heads to a key head.
+std::vector<KernelRow> attention_rows() {
+  static std::deque<std::string> texts;  // what the rows' views name
+  std::vector<KernelRow> rows;
+  for (const bool half : {true, false}) {
+    for (const int head_dim : {64, 128, 256}) {
+      for (int group = 1; group <= 8; ++group) {
+        const std::string& name = texts.emplace_back(
+            fmt::format("attention_decode.{}.{}.{}", half ? "f16" : "f32", head_dim, group));
+        const std::string& expression = texts.emplace_back(fmt::format(
+            "apr::attention_decode<apr::{}, {}, {}>", half ? "KvF16" : "KvF32", head_dim, group));
+        rows.push_back({name, "attention_decode.cu", expression});
+      }
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::span<const std::string_view> tested_architectures() {
@@ -36,10 +56,25 @@ std::span<const std::string_view> tested_architectures() {
 }
 
 std::span<const KernelRow> kernel_table() {
-  static const std::vector<KernelRow> rows{
-      {"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>"},
-      {"rms_norm.scalar", "rms_norm.cu", "apr::rms_norm<1>"},
-  };
+  static const std::vector<KernelRow> rows = [] {
+    std::vector<KernelRow> all{
+        {"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>"},
+        {"rms_norm.scalar", "rms_norm.cu", "apr::rms_norm<1>"},
+        {"qk_rope_append.f16", "qk_rope_append.cu", "apr::qk_rope_append<apr::KvF16>"},
+        {"qk_rope_append.f32", "qk_rope_append.cu", "apr::qk_rope_append<apr::KvF32>"},
+        {"elementwise.add", "elementwise.cu", "apr::elementwise<apr::Binary::kAdd>"},
+        {"elementwise.swiglu", "elementwise.cu", "apr::elementwise<apr::Binary::kSwiglu>"},
+        {"scale_rows", "scale_rows.cu", "apr::scale_rows"},
+        {"unscale_rows", "scale_rows.cu", "apr::unscale_rows"},
+    };
+    for (KernelRow& row : attention_rows()) {
+      all.push_back(std::move(row));
+    }
+    for (KernelRow& row : quant_kernel_rows()) {
+      all.push_back(std::move(row));
+    }
+    return all;
+  }();
   return rows;
 }
 
@@ -56,8 +91,11 @@ bool runs_on(const KernelRow& row, std::string_view arch) {
 }
 
 CompileRequest compile_request(const KernelRow& row, std::string_view arch) {
-  return {
-      std::string(row.file), {std::string(row.name_expression)}, row.options, std::string(arch)};
+  return {std::string(row.file),
+          {std::string(row.name_expression)},
+          row.options,
+          std::string(arch),
+          std::string(row.quant_file)};
 }
 
 std::string device_architecture(int cc_major, int cc_minor) {

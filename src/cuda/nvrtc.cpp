@@ -17,7 +17,8 @@ namespace apr::cuda {
 namespace {
 
 // The log then tells registers and spilled bytes; the spill tests read it, also from the cache.
-constexpr std::array kCommonOptions{"--std=c++20", "--ptxas-options=--verbose",
+constexpr std::array kCommonOptions{"--std=c++20", "--device-as-default-execution-space",
+                                    "--ptxas-options=--verbose",
                                     "--ptxas-options=--warn-on-spills"};
 
 void destroy_program(nvrtcProgram program) noexcept {
@@ -59,6 +60,19 @@ KernelCompiler::KernelCompiler(std::filesystem::path cache_dir,
                                std::span<const KernelSource> sources)
     : cache_(std::move(cache_dir)), sources_(sources) {}
 
+std::vector<KernelSource> KernelCompiler::sources_of(const CompileRequest& request) const {
+  std::vector<KernelSource> sources = with_includes(sources_, request.file);
+  if (!request.quant_file.empty()) {
+    for (const KernelSource& source : with_includes(sources_, request.quant_file)) {
+      const auto same_path = [&](const KernelSource& other) { return other.path == source.path; };
+      if (std::none_of(sources.begin(), sources.end(), same_path)) {
+        sources.push_back(source);
+      }
+    }
+  }
+  return sources;
+}
+
 std::string KernelCompiler::cache_key(const CompileRequest& request) const {
   ContentHash hash;
   hash.add(nvrtc_version());
@@ -72,7 +86,7 @@ std::string KernelCompiler::cache_key(const CompileRequest& request) const {
   add_list(kCommonOptions);
   add_list(request.options);
   add_list(request.names);
-  for (const KernelSource& source : with_includes(sources_, request.file)) {
+  for (const KernelSource& source : sources_of(request)) {
     hash.add(source.path);
     hash.add(source.text);
   }
@@ -93,7 +107,7 @@ CompiledKernel KernelCompiler::compile(const CompileRequest& request) {
 }
 
 CompiledKernel KernelCompiler::compile_now(const CompileRequest& request) const {
-  const Program program = create_program(with_includes(sources_, request.file));
+  const Program program = create_program(sources_of(request));
   for (const std::string& name : request.names) {
     APR_CUDA(api().nvrtcAddNameExpression(program.get(), name.c_str()));
   }
@@ -102,6 +116,10 @@ CompiledKernel KernelCompiler::compile_now(const CompileRequest& request) const 
   options.push_back(arch_option.c_str());
   for (const std::string& option : request.options) {
     options.push_back(option.c_str());
+  }
+  const std::string quant_option = "--define-macro=APR_QUANT_FILE=\"" + request.quant_file + '"';
+  if (!request.quant_file.empty()) {
+    options.push_back(quant_option.c_str());
   }
   const nvrtcResult status =
       api().nvrtcCompileProgram(program.get(), static_cast<int>(options.size()), options.data());

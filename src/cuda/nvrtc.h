@@ -17,6 +17,7 @@ struct CompileRequest {
   std::vector<std::string> names;    // name expressions: "apr::rms_norm<4>"
   std::vector<std::string> options;  // beyond kCommonOptions: "--fmad=false"
   std::string arch;                  // "sm_90a"
+  std::string quant_file = {};       // what APR_QUANT_FILE names: "quant/q4_k.cuh"; may be empty
 };
 
 class KernelCompiler {
@@ -43,6 +44,8 @@ class KernelCompiler {
   int n_cached() const { return n_cached_; }
 
  private:
+  // The kernel's file first, then what it and the quant file include.
+  std::vector<KernelSource> sources_of(const CompileRequest& request) const;
   CompiledKernel compile_now(const CompileRequest& request) const;
 
   KernelCache cache_;

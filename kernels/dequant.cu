@@ -1,0 +1,71 @@
+// Computes  out = the f32 values of a quantised matrix, bit for bit those of the scalar reference;
+// or
+//           f16 of value * scale (scale a power of two)
+// Reads     w [n_rows, n_cols] in T      Writes  out [n_rows, n_cols] f32 or f16
+// Grid      (ceil(n_cols / 2048), n_rows)   Block  256 threads, 8 values each   Shared  none
+// Assumes   whole blocks a row in w; columns past n_cols are decoded and not stored
+// Moves     n_rows * (row_bytes + n_cols * (4 or 2)) bytes
+// Determinism  gpu_to_gpu   Reference  QuantType::dequantize
+#include APR_QUANT_FILE  // the type, named by the kernel row
+#include "grid_dependency.cuh"
+#include "mma.cuh"
+#include "params.h"
+#include "reduce.cuh"
+#include "weight.cuh"
+
+namespace apr {
+
+template <class T, bool kPlanes, bool kHalf>
+__global__ void dequant(const __grid_constant__ DequantParams p) {
+  const int octet = blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t row = static_cast<int64_t>(p.first_row) + blockIdx.y;
+  grid_dependency_wait();
+  if (8 * octet >= p.n_cols) {
+    return;
+  }
+  float values[8];
+  weight_octet<T, kPlanes>(p.w, row, octet, values);
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * p.n_cols + 8 * octet;
+  if constexpr (kHalf) {
+    uint16_t* out = static_cast<uint16_t*>(p.out) + first;
+#pragma unroll
+    for (int elem = 0; elem < 8; ++elem) {
+      if (8 * octet + elem < p.n_cols) {
+        out[elem] = static_cast<uint16_t>(pack_f16(values[elem] * p.scale, 0.0f));
+      }
+    }
+  } else {
+    float* out = static_cast<float*>(p.out) + first;
+#pragma unroll
+    for (int elem = 0; elem < 8; ++elem) {
+      if (8 * octet + elem < p.n_cols) {
+        out[elem] = values[elem];
+      }
+    }
+  }
+}
+
+// The largest |value| of the launch's rows, as f32 bits, into the u32 at p.out, zero before. Grid
+// and block as dequant.
+template <class T, bool kPlanes>
+__global__ void weight_absmax(const __grid_constant__ DequantParams p) {
+  __shared__ float scratch[kMaxWarps];
+  const int octet = blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t row = static_cast<int64_t>(p.first_row) + blockIdx.y;
+  float largest = 0.0f;
+  if (8 * octet < p.n_cols) {
+    float values[8];
+    weight_octet<T, kPlanes>(p.w, row, octet, values);
+#pragma unroll
+    for (int elem = 0; elem < 8; ++elem) {
+      largest = fmaxf(largest, fabsf(values[elem]));
+    }
+  }
+  largest = block_max(largest, scratch);
+  if (threadIdx.x == 0) {
+    // Bits of non-negative floats order as the floats do.
+    atomicMax(static_cast<unsigned int*>(p.out), __float_as_uint(largest));
+  }
+}
+
+}  // namespace apr

@@ -1,0 +1,239 @@
+#include "cuda/backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "apr/error.h"
+#include "cuda/error.h"
+#include "cuda/nvrtc.h"
+
+namespace apr::cuda {
+namespace {
+
+constexpr int64_t kDefaultChunk = 2048;
+constexpr int64_t kIdBytes = 4;
+
+bool all_finite(std::span<const float> x) {
+  return std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); });
+}
+
+bool supported(OpKind kind) {
+  switch (kind) {
+    case OpKind::kEmbed:
+    case OpKind::kRmsNorm:
+    case OpKind::kMatmul:
+    case OpKind::kSplitHeads:
+    case OpKind::kRope:
+    case OpKind::kKvAppend:
+    case OpKind::kAttention:
+    case OpKind::kAdd:
+    case OpKind::kSwiglu:
+    case OpKind::kTakeRows:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int64_t chunk_rows(const CudaBackendOptions& options, int64_t context) {
+  return std::min(options.prefill_chunk > 0 ? options.prefill_chunk : kDefaultChunk, context);
+}
+
+}  // namespace
+
+std::vector<KernelRow> CudaBackend::needed_rows() const {
+  std::set<std::string> types;
+  for (const Weight& weight : model_.weights()) {
+    if (weight.values.empty()) {
+      types.emplace(weight.type->name);
+    }
+  }
+  std::vector<KernelRow> rows;
+  for (const KernelRow& row : kernel_table()) {
+    const std::string_view name = row.name;
+    const size_t first_dot = name.find('.');
+    const std::string_view type =
+        row.quant_file.empty()
+            ? std::string_view()
+            : name.substr(first_dot + 1, name.find('.', first_dot + 1) - first_dot - 1);
+    const AttentionDesc& attn = model_.desc().attention;
+    const bool other_attention =
+        name.starts_with("attention_decode.") &&
+        name != fmt::format("attention_decode.{}.{}.{}", f16_cache() ? "f16" : "f32", attn.head_dim,
+                            attn.n_heads / attn.n_kv_heads);
+    const bool is_raw = name.find(".raw.") != std::string_view::npos &&
+                        name.find(".F") == std::string_view::npos &&
+                        name.find(".BF") == std::string_view::npos;
+    if (runs_on(row, device_.architecture) && (type.empty() || types.contains(std::string(type))) &&
+        !other_attention && !is_raw) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
+    : model_(model),
+      options_(options),
+      device_(use_device(options.device)),
+      context_(options.context > 0 ? options.context : model.desc().context_length),
+      plan_(build_plan(model)),
+      prefill_(lower(plan_, {.backend = BackendKind::kCuda,
+                             .phase = Phase::kPrefill,
+                             .max_rows = chunk_rows(options, context_),
+                             .max_logit_rows = options.max_logit_rows})),
+      decode_(lower(plan_, {.backend = BackendKind::kCuda,
+                            .phase = Phase::kDecode,
+                            .max_rows = 1,
+                            .max_logit_rows = 1})),
+      stream_(create_stream()) {
+  const ModelDesc& desc = model.desc();
+  for (const Op& op : plan_.ops) {
+    if (!supported(op.kind)) {
+      throw Error(ErrorCode::kNotImplemented,
+                  fmt::format("{} ({}, layer {}) has no GPU kernel yet; run without --gpu", op.name,
+                              op_kind_name(op.kind), op.layer_idx));
+    }
+  }
+  KernelCompiler compiler;
+  const std::vector<KernelRow> rows = needed_rows();
+  kernels_ = std::make_unique<KernelLibrary>(compiler, rows, device_.architecture);
+  cublas_ = create_cublas(stream_);
+  weights_ = std::make_unique<DeviceWeights>(model);
+  if (!options.exact && options.prefill_gemm == PrefillGemm::kF16) {
+    find_weight_scales();
+  }
+
+  workspace_ =
+      DeviceBuffer(static_cast<size_t>(std::max(prefill_.workspace_bytes, decode_.workspace_bytes)),
+                   "intermediate results");
+  step_state_ =
+      DeviceBuffer(sizeof(StepState) + static_cast<size_t>(max_rows() * kIdBytes), "step state");
+  host_step_ = PinnedBuffer(step_state_.size_bytes(), "step state");
+  host_logits_ =
+      PinnedBuffer(static_cast<size_t>(max_logit_rows() * desc.vocab_rows * 4), "logits");
+  inv_freq_ = DeviceBuffer(desc.rope.inv_freq.size() * 4, "rope frequencies");
+  APR_CUDA(api().cudaMemcpy(inv_freq_.data(), desc.rope.inv_freq.data(), inv_freq_.size_bytes(),
+                            cudaMemcpyHostToDevice));
+  const int64_t n_units = max_rows() * desc.attention.n_kv_heads;
+  counters_ = DeviceBuffer(static_cast<size_t>(n_units * 4), "attention counters");
+  APR_CUDA(api().cudaMemset(counters_.data(), 0, counters_.size_bytes()));
+  const int64_t partial_rows = std::max(max_rows(), int64_t{64});  // a token, or a split of one
+  partial_ = DeviceBuffer(static_cast<size_t>(partial_rows * desc.attention.n_heads *
+                                              (desc.attention.head_dim + 2) * 4),
+                          "attention splits");
+  int64_t largest_elems = 0, largest_cols = 0;
+  for (const Op& op : plan_.ops) {
+    if (op.kind == OpKind::kMatmul) {
+      largest_elems = std::max(largest_elems, op.weights[0]->n_rows * op.weights[0]->n_cols);
+      largest_cols = std::max(largest_cols, op.weights[0]->n_cols);
+    }
+  }
+  const int64_t elem_bytes = options.exact || options.prefill_gemm == PrefillGemm::kF32 ? 4 : 2;
+  weight_scratch_ = DeviceBuffer(static_cast<size_t>(largest_elems * elem_bytes), "weight scratch");
+  rows_scratch_ = DeviceBuffer(static_cast<size_t>(max_rows() * largest_cols * 2), "row scratch");
+  undo_scratch_ = DeviceBuffer(static_cast<size_t>(max_rows() * 4), "row scales");
+  const int64_t position_bytes = desc.attention.kv_dim() * (f16_cache() ? 2 : 4);
+  for (const StateSpec& state : plan_.states) {
+    APR_CHECK(state.kind == StateKind::kKvCache, "dense models have caches alone");
+    const size_t reserve_bytes = static_cast<size_t>(context_ * position_bytes);
+    k_cache_.emplace_back(reserve_bytes, options.device, "keys");
+    v_cache_.emplace_back(reserve_bytes, options.device, "values");
+  }
+}
+
+std::string CudaBackend::device_name() const {
+  return fmt::format("{} ({})", device_.name, device_.architecture);
+}
+
+void CudaBackend::undo_last() {
+  APR_CHECK(last_n_tokens_ > 0, "one step can be taken back once");
+  n_past_ -= std::exchange(last_n_tokens_, 0);
+}
+
+void CudaBackend::reset() {
+  n_past_ = last_n_tokens_ = 0;
+}
+
+float* CudaBackend::value(const Step& step, ValueId id) const {
+  const int64_t offset = step.exec->value_offset_bytes[static_cast<size_t>(id)];
+  APR_CHECK(offset >= 0, plan_.values[static_cast<size_t>(id)].name);
+  return reinterpret_cast<float*>(workspace_.data() + offset);
+}
+
+int64_t CudaBackend::rows_of(const Step& step, ValueId id) const {
+  return plan_.values[static_cast<size_t>(id)].rows == RowDomain::kTokens
+             ? step.n_tokens
+             : static_cast<int64_t>(step.logit_rows.size());
+}
+
+void CudaBackend::launch_stages(const Step& step) {
+  for (const Stage& stage : step.exec->stages) {
+    launch_stage(step, stage);
+  }
+}
+
+bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
+                          std::span<float> logits, const std::atomic<bool>* cancel) {
+  const int64_t n_tokens = static_cast<int64_t>(ids.size());
+  const int64_t vocab_rows = desc().vocab_rows;
+  APR_CHECK(n_tokens >= 1 && n_tokens <= max_rows(), "a step has 1 to max_rows ids");
+  APR_CHECK(static_cast<int64_t>(logit_rows.size()) <= max_logit_rows(), "logit rows fit");
+  APR_CHECK(n_past_ + n_tokens <= context_, "a step fits the context");
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= vocab_rows) {
+      throw Error(ErrorCode::kInvalidFormat,
+                  fmt::format("token id {} is not in the vocabulary of {} rows", id, vocab_rows));
+    }
+  }
+  if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const int64_t position_bytes = desc().attention.kv_dim() * (f16_cache() ? 2 : 4);
+  for (size_t state = 0; state < k_cache_.size(); ++state) {
+    const size_t size_bytes = static_cast<size_t>((n_past_ + n_tokens) * position_bytes);
+    k_cache_[state].grow(size_bytes);
+    v_cache_[state].grow(size_bytes);
+  }
+  *host_step_.as<StepState>() = {static_cast<int32_t>(n_past_), static_cast<int32_t>(n_tokens)};
+  std::memcpy(host_step_.data() + sizeof(StepState), ids.data(), ids.size_bytes());
+  APR_CUDA(api().cudaMemcpyAsync(step_state_.data(), host_step_.data(),
+                                 sizeof(StepState) + ids.size_bytes(), cudaMemcpyHostToDevice,
+                                 stream_.get()));
+  const std::vector<int64_t> row_zero = {0};
+  const Step step =
+      n_tokens == 1 ? Step{&decode_, 1, row_zero} : Step{&prefill_, n_tokens, logit_rows};
+  if (n_tokens == 1) {
+    if (!decode_graph_) {
+      const Graph graph = capture_graph(stream_, [&] { launch_stages(step); });
+      graph_kernels_ = count_kernel_nodes(graph);
+      decode_graph_ = instantiate(graph);
+    }
+    APR_CUDA(api().cudaGraphLaunch(decode_graph_.get(), stream_.get()));
+  } else {
+    launch_stages(step);
+  }
+  if (!logit_rows.empty()) {
+    APR_CUDA(api().cudaMemcpyAsync(host_logits_.data(), value(step, plan_.logits),
+                                   logits.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
+  }
+  APR_CUDA(api().cudaStreamSynchronize(stream_.get()));
+  if (!logit_rows.empty()) {
+    std::memcpy(logits.data(), host_logits_.data(), logits.size_bytes());
+    if (!all_finite(logits)) {
+      throw Error(
+          ErrorCode::kInference,
+          fmt::format("non-finite logits at position {} on the GPU; try --exact or --no-gpu",
+                      n_past_ + n_tokens - 1));
+    }
+  }
+  n_past_ += n_tokens;
+  last_n_tokens_ = n_tokens;
+  return true;
+}
+
+}  // namespace apr::cuda

@@ -1,0 +1,71 @@
+#include "cuda/quant_rows.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+namespace apr::cuda {
+namespace {
+
+// Keeps texts alive for the views of KernelRow.
+std::string_view keep(std::string text) {
+  static std::deque<std::string> texts;
+  return texts.emplace_back(std::move(text));
+}
+
+void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_view traits,
+              std::string_view file, bool is_plain) {
+  const std::string_view quant_file = keep(fmt::format("quant/{}", file));
+  const std::string type = fmt::format("apr::quant::{}", traits);
+  const auto add = [&](std::string row, std::string_view kernel_file, std::string expression,
+                       std::vector<std::string_view> only = {}, int shared_bytes = 0) {
+    rows.push_back({keep(std::move(row)),
+                    kernel_file,
+                    keep(std::move(expression)),
+                    {},
+                    std::move(only),
+                    shared_bytes,
+                    quant_file});
+  };
+  constexpr int kMostShared = 99 * 1024;  // what every architecture from sm_80 on gives a block
+  const char* resident = is_plain ? "false" : "true";
+  for (const bool planes : {false, true}) {
+    if (planes && is_plain) {
+      continue;
+    }
+    for (const bool half : {false, true}) {
+      add(fmt::format("dequant.{}.{}.{}", name, planes ? "planes" : "raw", half ? "f16" : "f32"),
+          "dequant.cu", fmt::format("apr::dequant<{}, {}, {}>", type, planes, half));
+    }
+  }
+  add(fmt::format("absmax.{}", name), "dequant.cu",
+      fmt::format("apr::weight_absmax<{}, {}>", type, resident));
+  add(fmt::format("embed.{}", name), "embed.cu", fmt::format("apr::embed<{}, {}>", type, resident));
+  for (const bool swiglu : {false, true}) {
+    const char* suffix = swiglu ? ".swiglu" : "";
+    const char* epilogue = swiglu ? "apr::MatvecEpilogue::kSwiglu" : "apr::MatvecEpilogue::kNone";
+    add(fmt::format("matvec_fma.{}{}", name, suffix), "matvec_fma.cu",
+        fmt::format("apr::matvec_fma<{}, {}, {}>", type, resident, epilogue), {}, kMostShared);
+    if (is_plain) {
+      continue;
+    }
+    add(fmt::format("matvec_mma.{}{}", name, suffix), "matvec_mma.cu",
+        fmt::format("apr::matvec_mma<{}, {}>", type, epilogue),
+        {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"}, kMostShared);
+  }
+}
+
+}  // namespace
+
+std::vector<KernelRow> quant_kernel_rows() {
+  std::vector<KernelRow> rows;
+#define APR_QUANT_TYPE(id, name, traits, file) \
+  add_rows(                                    \
+      rows, name, #traits, file,               \
+      std::string_view(name).substr(0, 1) == "F" || std::string_view(name).substr(0, 1) == "B");
+#include "quant/type_rows.inc"
+#undef APR_QUANT_TYPE
+  return rows;
+}
+
+}  // namespace apr::cuda

@@ -1,0 +1,18 @@
+// Rows of the kernel table that exist once for each quant type.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda/kernel_table.h"
+
+namespace apr::cuda {
+
+// How weights lie on the device (kernels/quant/device.cuh); plain types (F32, F16, BF16) are kRaw.
+enum class Layout { kRaw, kPlanes };
+
+// "dequant.Q4_K.planes.f16", "absmax.Q4_K", "embed.Q4_K", "matvec_fma.Q4_K",
+// "matvec_fma.Q4_K.swiglu", "matvec_mma.Q4_K", "matvec_mma.Q4_K.swiglu", ...
+std::vector<KernelRow> quant_kernel_rows();
+
+}  // namespace apr::cuda

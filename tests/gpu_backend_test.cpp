@@ -1,0 +1,152 @@
+// The GPU against references and against the CPU: greedy ids, logits, chunking, decode after
+// prefill.
+#include <gtest/gtest.h>
+
+#include "apr/backend.h"
+#include "cuda/backend.h"
+#include "support/compare.h"
+#include "support/fixtures.h"
+#include "support/gpu.h"
+
+namespace apr {
+namespace {
+
+using cuda::CudaBackend;
+using cuda::CudaBackendOptions;
+
+class GpuFixture : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    APR_NEED_GPU();
+    const auto path = test::model_path(GetParam());
+    if (!path) {
+      GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
+    }
+    model_ = std::make_unique<Model>(test::open_gguf(*path));
+  }
+
+  std::unique_ptr<CudaBackend> gpu(CudaBackendOptions options = {}) const {
+    options.context = 1024;
+    return std::make_unique<CudaBackend>(*model_, options);
+  }
+
+  static std::vector<float> feed(Backend& backend, std::span<const TokenId> ids) {
+    std::vector<float> logits(static_cast<size_t>(backend.desc().vocab_rows));
+    while (!ids.empty()) {
+      const size_t n = std::min(ids.size(), static_cast<size_t>(backend.max_rows()));
+      const std::vector<int64_t> last = {static_cast<int64_t>(n) - 1};
+      backend.forward(ids.first(n), last, logits, nullptr);
+      ids = ids.subspan(n);
+    }
+    return logits;
+  }
+
+  // Ids of every task must equal the reference; in default mode up to the first step whose margin
+  // is below 0.05.
+  void check_greedy(CudaBackend& backend, bool exact) {
+    const auto refs = test::load_json(*test::ref_path(GetParam() + ".tasks.json"));
+    for (const auto& task : refs["cases"]) {
+      backend.reset();
+      const auto expected = task["greedy_ids"].get<std::vector<TokenId>>();
+      const auto margins = task["margins"].get<std::vector<double>>();
+      std::vector<float> logits = feed(backend, task["prompt_ids"].get<std::vector<TokenId>>());
+      for (size_t step = 0; step < expected.size(); ++step) {
+        const auto found = static_cast<TokenId>(test::argmax(logits));
+        if (found != expected[step]) {
+          EXPECT_TRUE(!exact && margins[step] < 0.05)
+              << task["user"] << " step " << step << ": " << found << ", expected "
+              << expected[step] << ", margin " << margins[step];
+          std::printf("  near tie: %s step %zu margin %.4f\n",
+                      task["user"].get<std::string>().c_str(), step, margins[step]);
+          break;
+        }
+        if (step + 1 < expected.size()) {
+          logits = feed(backend, std::span(&expected[step], 1));
+        }
+      }
+    }
+  }
+
+  std::unique_ptr<Model> model_;
+};
+
+TEST_P(GpuFixture, ExactModeEqualsReferences) {
+  const auto backend = gpu({.exact = true});
+  check_greedy(*backend, true);
+}
+
+TEST_P(GpuFixture, DefaultModeEqualsReferences) {
+  const auto backend = gpu();
+  check_greedy(*backend, false);
+}
+
+TEST_P(GpuFixture, ExactLogitsAreWithinExactBounds) {
+  const auto refs = test::load_json(*test::ref_path(GetParam() + ".logits.json"));
+  const std::vector<float> expected = test::load_f32(*test::ref_path(GetParam() + ".logits.f32"));
+  const size_t vocab = refs["vocab"].get<size_t>();
+  const auto backend = gpu({.max_logit_rows = 16, .exact = true});
+  size_t row = 0;
+  for (const std::string part : {"short", "long"}) {
+    const auto ids = refs[part + "_ids"].get<std::vector<TokenId>>();
+    const auto positions = refs[part + "_positions"].get<std::vector<int64_t>>();
+    backend->reset();
+    std::vector<float> logits(positions.size() * vocab);
+    backend->forward(ids, positions, logits, nullptr);
+    for (size_t i = 0; i < positions.size(); ++i, ++row) {
+      EXPECT_TRUE(test::within_exact_bounds(std::span(logits).subspan(i * vocab, vocab),
+                                            std::span(expected).subspan(row * vocab, vocab)))
+          << part << " position " << positions[i];
+    }
+  }
+}
+
+TEST_P(GpuFixture, DefaultLogitsAreCloseToReferences) {
+  const auto refs = test::load_json(*test::ref_path(GetParam() + ".logits.json"));
+  const std::vector<float> expected = test::load_f32(*test::ref_path(GetParam() + ".logits.f32"));
+  const size_t vocab = refs["vocab"].get<size_t>();
+  const auto backend = gpu({.max_logit_rows = 16});
+  size_t row = 0;
+  for (const std::string part : {"short", "long"}) {
+    const auto ids = refs[part + "_ids"].get<std::vector<TokenId>>();
+    const auto positions = refs[part + "_positions"].get<std::vector<int64_t>>();
+    backend->reset();
+    std::vector<float> logits(positions.size() * vocab);
+    backend->forward(ids, positions, logits, nullptr);
+    for (size_t i = 0; i < positions.size(); ++i, ++row) {
+      EXPECT_GE(test::cosine(std::span(logits).subspan(i * vocab, vocab),
+                             std::span(expected).subspan(row * vocab, vocab)),
+                0.9999)
+          << part << " position " << positions[i];
+    }
+  }
+}
+
+TEST_P(GpuFixture, DecodeEqualsPrefillWithinExactBounds) {
+  const auto ids = test::load_json(*test::ref_path(GetParam() + ".logits.json"))["short_ids"]
+                       .get<std::vector<TokenId>>();
+  const auto backend = gpu({.exact = true});
+  const std::vector<float> at_once = feed(*backend, ids);
+  backend->reset();
+  std::vector<float> one_by_one;
+  for (const TokenId& id : ids) {
+    one_by_one = feed(*backend, std::span(&id, 1));
+  }
+  EXPECT_TRUE(test::within_exact_bounds(one_by_one, at_once));
+  EXPECT_GT(backend->graph_kernels(), 0);
+  backend->undo_last();
+  EXPECT_EQ(feed(*backend, std::span(ids).last(1)), one_by_one);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, GpuFixture,
+                         ::testing::Values("tiny-qwen2-Q4_K_M", "tiny-qwen2-Q8_0",
+                                           "tiny-qwen2-float", "tiny-qwen2-legacy",
+                                           "tiny-qwen3-Q4_K_M", "tiny-qwen3-Q8_0", "tiny-qwen3-hot",
+                                           "tiny-qwen3-iqmix", "tiny-qwen3-kmix"),
+                         [](const auto& param_info) {
+                           std::string name = param_info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace apr
