@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# Long: one list of cases, in the order of the features that templates use.
 """Writes tests/data/jinja_cases.json: small templates of our own with what Jinja2 3.1, set up as
 transformers does, makes of them.
 

@@ -209,8 +209,9 @@ Value extreme_filter(Runtime& rt, Value self, const Args& args) {
       bind(kMax ? "max" : "min", args, {"case_sensitive", "attribute"});
   const auto items = iterate(rt, self);
   if (items.empty()) return make_undefined_hint(rt, "No aggregated item, sequence was empty.");
-  const auto key_of = [&](const Value& item) {
-    return folded(rt, get_path(rt, item, attribute), bool_arg(case_sensitive, false));
+  // Bindings captured by name: clang before 16 captures none.
+  const auto key_of = [&rt, &path = attribute, &cased = case_sensitive](const Value& item) {
+    return folded(rt, get_path(rt, item, path), bool_arg(cased, false));
   };
   Value best = items[0];
   Value best_key = key_of(best);
