@@ -140,15 +140,22 @@ class ExitCodes(Base):
             return data
         self.assertIn("non-finite", self.refused(8, "run", self.patched(poison), "hi"))
 
-    def test_code_9_feature_disabled(self):
+    def test_code_9_or_14_for_a_gpu_that_is_not_there(self):
+        cuda = self.answered_json("doctor")["cuda"]
+        if cuda["ready"]:
+            self.skipTest("SKIPPED: this machine has a GPU that apr can use")
+        code = 14 if cuda["compiled"] else 9
         for flags in (["--gpu"], ["--backend", "cuda"], ["--gpu", "--backend", "cpu"]):
-            error = self.refused(9, "run", "demo", "hi", *flags)
-            self.assertIn("quickstart.sh", error)
+            error = self.refused(code, "run", "demo", "hi", *flags)
+            self.assertIn(cuda["reason"], error)
+            self.assertIn(cuda["remedy"], error)
             self.assertIn("--no-gpu", error)
-        self.refused(9, "run", "/no/such.gguf", "hi", "--gpu")  # before any file is touched
+        self.refused(code, "run", "/no/such.gguf", "hi", "--gpu")  # before any file is touched
         ids = self.temporary(b"[1]")
-        self.refused(9, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/dev/null",
-                     "--gpu")
+        self.refused(code, "logits", "demo", "--ids", ids, "--positions", "0", "--out",
+                     "/dev/null", "--gpu")
+        error = json.loads(run("run", "demo", "hi", "--gpu", "--json").stdout)["error"]
+        self.assertEqual(error["code"], code)
 
     def test_code_130_while_answering(self):
         process = self.endless("--stream")

@@ -121,37 +121,59 @@ BackendOptions flags(bool gpu, bool no_gpu, const std::string& backend) {
   return {gpu, no_gpu, backend};
 }
 
+// A GPU that cannot be used, for the reason that `code` stands for.
+cuda::Readiness missing(ErrorCode code) {
+  cuda::Readiness readiness;
+  readiness.code = code;
+  readiness.reason = "the reason";
+  readiness.remedy = "the remedy";
+  return readiness;
+}
+
 TEST(BackendChoice, CpuAndDefaultRunOnTheCpuAndSayWhy) {
-  EXPECT_EQ(choose_backend(flags(false, false, "")).requested, "default");
-  EXPECT_EQ(choose_backend(flags(false, true, "")).requested, "cpu");
-  EXPECT_EQ(choose_backend(flags(false, false, "cpu")).requested, "cpu");
+  int n_checks = 0;
+  const auto check = [&] {
+    ++n_checks;
+    return missing(ErrorCode::kBackendUnavailable);
+  };
   for (const BackendOptions& options :
-       {flags(false, false, ""), flags(false, true, ""), flags(false, true, "cpu")}) {
-    const BackendChoice choice = choose_backend(options);
+       {flags(false, true, ""), flags(false, false, "cpu"), flags(false, true, "cpu")}) {
+    const BackendChoice choice = choose_backend(options, check);
+    EXPECT_EQ(choice.requested, "cpu");
     EXPECT_EQ(choice.ran, "cpu");
     EXPECT_FALSE(choice.used_gpu());
     EXPECT_FALSE(choice.fell_back());
-    EXPECT_FALSE(choice.reason.empty());
+    EXPECT_NE(choice.reason.find("asked for"), std::string::npos);
   }
+  EXPECT_EQ(n_checks, 0);  // a CPU run never touches the GPU
+  const BackendChoice choice = choose_backend(flags(false, false, ""), check);
+  EXPECT_EQ(choice.requested, "default");
+  EXPECT_EQ(choice.ran, "cpu");
+  EXPECT_EQ(choice.reason, "the reason");
+  EXPECT_FALSE(choice.fell_back());
 }
 
-TEST(BackendChoice, AForcedGpuIsAFeatureThisBuildLacks) {
-  for (const BackendOptions& options :
-       {flags(true, false, ""), flags(false, false, "cuda"), flags(true, false, "cpu")}) {
-    try {
-      choose_backend(options);
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kFeatureDisabled);
-      EXPECT_NE(std::string(error.what()).find("quickstart.sh"), std::string::npos);
-      EXPECT_NE(std::string(error.what()).find("--no-gpu"), std::string::npos);
+TEST(BackendChoice, AForcedGpuThatIsMissingFailsWithReasonAndRemedy) {
+  for (const ErrorCode code : {ErrorCode::kFeatureDisabled, ErrorCode::kBackendUnavailable}) {
+    for (const BackendOptions& options :
+         {flags(true, false, ""), flags(false, false, "cuda"), flags(true, false, "cpu")}) {
+      try {
+        choose_backend(options, [&] { return missing(code); });
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), code);
+        const std::string message = error.what();
+        EXPECT_NE(message.find(": the reason; the remedy; --no-gpu"), std::string::npos);
+        EXPECT_EQ(message.find(options.gpu ? "--gpu" : "--backend cuda"), 0U);
+      }
     }
   }
 }
 
 TEST(BackendChoice, ContradictionsAreUsageErrors) {
-  EXPECT_NE(usage_error([] { choose_backend(flags(true, true, "")); }), "");
-  EXPECT_NE(usage_error([] { choose_backend(flags(false, true, "cuda")); }), "");
+  const auto check = [] { return missing(ErrorCode::kFeatureDisabled); };
+  EXPECT_NE(usage_error([&] { choose_backend(flags(true, true, ""), check); }), "");
+  EXPECT_NE(usage_error([&] { choose_backend(flags(false, true, "cuda"), check); }), "");
 }
 
 }  // namespace

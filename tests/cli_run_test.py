@@ -137,7 +137,6 @@ class Run(Base):
         for args, code, name in ((["run", "/no/such", "hi"], 3, "file_not_found"),
                                  (["run", "demo", "hi", "--top-p", "2"], 2, "usage"),
                                  (["run", "demo", "hi", "--frob"], 2, "usage"),
-                                 (["run", "demo", "hi", "--gpu"], 9, "feature_disabled"),
                                  (["inspect", "/no/such"], 3, "file_not_found")):
             process = run(*args, "--json")
             self.check(process, code)

@@ -137,6 +137,9 @@ int run_command_line(const std::vector<std::string>& args, OutputFormat& format)
     return 0;
   }
   format = verb->output.format;
+  if (verb->output.quiet && verb->output.verbose) {
+    throw Error(ErrorCode::kUsage, "--quiet and --verbose contradict each other; give one of them");
+  }
   set_log_level(verb->output.quiet     ? LogLevel::kQuiet
                 : verb->output.verbose ? LogLevel::kVerbose
                                        : LogLevel::kNormal);

@@ -16,9 +16,9 @@
 
 #include "base/format.h"
 #include "cli/load.h"
-#include "cli/metadata.h"
 #include "cli/output.h"
 #include "cli/verb.h"
+#include "cuda/doctor.h"
 
 namespace apr::cli {
 namespace {
@@ -84,6 +84,36 @@ Json libraries_json() {
           {"glibc", ::gnu_get_libc_version()}};
 }
 
+Json devices_json(const std::vector<cuda::DeviceFacts>& devices) {
+  Json json = Json::array();
+  for (const cuda::DeviceFacts& device : devices) {
+    json.push_back({{"ordinal", device.ordinal},
+                    {"name", device.name},
+                    {"architecture", device.architecture},
+                    {"multiprocessors", device.n_sm},
+                    {"total_bytes", device.total_bytes}});
+  }
+  return json;
+}
+
+Json cuda_json() {
+  const cuda::DoctorReport report = cuda::examine(0);
+  Json json = {{"compiled", report.compiled}, {"ready", report.readiness.ready}};
+  if (!report.readiness.ready) {
+    json["reason"] = report.readiness.reason;
+    json["remedy"] = report.readiness.remedy;
+  }
+  json["devices"] = devices_json(report.devices);
+  for (const cuda::DoctorRow& row : report.rows) {
+    json[row.key] = row.value;
+    if (!row.good && row.remedy != report.readiness.remedy) {
+      json[row.key + "_remedy"] = row.remedy;
+    }
+  }
+  json["looked_in_vain"] = report.tried;
+  return json;
+}
+
 int DoctorVerb::run() {
   const Json json = {{"cpu",
                       {{"model", proc_value("/proc/cpuinfo", "model name")},
@@ -97,9 +127,8 @@ int DoctorVerb::run() {
                      {"build",
                       {{"version", APR_VERSION},
                        {"compiler", std::string("g++ ") + __VERSION__},
-                       {"type", APR_BUILD_TYPE},
-                       {"cuda", false}}},
-                     {"gpu", {{"usable", false}, {"remedy", kCudaRemedy}}},
+                       {"type", APR_BUILD_TYPE}}},
+                     {"cuda", cuda_json()},
                      {"libraries", libraries_json()}};
   if (output.is_json()) {
     write_json(json, true);
@@ -108,10 +137,11 @@ int DoctorVerb::run() {
   std::string text;
   for (const auto& [group, members] : json.items()) {
     for (const auto& [key, value] : members.items()) {
-      const std::string shown = key.ends_with("total_bytes") || key.ends_with("available_bytes")
-                                    ? format_bytes(value.get<uint64_t>())
-                                    : (value.is_string() ? value.get<std::string>() : value.dump());
-      text += fmt::format("{:<24} {}\n", group + "." + key, shown);
+      const bool is_size = key == "total_bytes" || key == "available_bytes";
+      text += fmt::format("{:<24} {}\n", group + "." + key,
+                          is_size             ? format_bytes(value.get<uint64_t>())
+                          : value.is_string() ? value.get<std::string>()
+                                              : value.dump());
     }
   }
   write_stdout(text);

@@ -14,27 +14,35 @@ extern const std::byte apr_demo_model_end[];
 
 namespace apr::cli {
 
-const char* const kCudaRemedy = "this apr was built without CUDA; to get it: " APR_CUDA_FIX;
-
 nlohmann::ordered_json BackendChoice::to_json() const {
   return {{"requested", requested}, {"ran", ran}, {"fell_back", fell_back()}, {"reason", reason}};
 }
 
-BackendChoice choose_backend(const BackendOptions& options) {
-  if (options.no_gpu && (options.gpu || options.backend == "cuda")) {
+BackendChoice choose_backend(const BackendOptions& options,
+                             const std::function<cuda::Readiness()>& check_gpu) {
+  const bool is_forced = options.gpu || options.backend == "cuda";
+  const char* flag = options.gpu ? "--gpu" : "--backend cuda";
+  if (options.no_gpu && is_forced) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} and --no-gpu contradict each other; give one of them",
-                            options.gpu ? "--gpu" : "--backend cuda"));
+                fmt::format("{} and --no-gpu contradict each other; give one of them", flag));
   }
-  if (options.gpu || options.backend == "cuda") {
-    throw Error(ErrorCode::kFeatureDisabled,
-                fmt::format("{}: {}; --no-gpu runs on the CPU",
-                            options.gpu ? "--gpu" : "--backend cuda", kCudaRemedy));
-  }
-  if (options.no_gpu || options.backend == "cpu") {
+  if (options.no_gpu || (options.backend == "cpu" && !is_forced)) {
     return {"cpu", "cpu", options.no_gpu ? "asked for by --no-gpu" : "asked for by --backend cpu"};
   }
-  return {"default", "cpu", "this apr was built without CUDA"};
+  const cuda::Readiness gpu = check_gpu();
+  if (is_forced && !gpu.ready) {
+    throw Error(gpu.code,
+                fmt::format("{}: {}; {}; --no-gpu runs on the CPU", flag, gpu.reason, gpu.remedy));
+  }
+  if (is_forced) {
+    throw Error(ErrorCode::kNotImplemented,
+                fmt::format("{}: no verb runs on the GPU yet; --no-gpu runs on the CPU", flag));
+  }
+  return {"default", "cpu", gpu.ready ? "no verb runs on the GPU yet" : gpu.reason};
+}
+
+BackendChoice choose_backend(const BackendOptions& options) {
+  return choose_backend(options, [] { return cuda::check_readiness(0); });
 }
 
 GgufFile open_model_file(const std::string& model) {

@@ -1,6 +1,7 @@
 // Opens a model and puts it on the backend asked for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +9,7 @@
 #include "apr/backend.h"
 #include "apr/model.h"
 #include "cli/options.h"
+#include "cuda/device.h"
 
 namespace apr::cli {
 
@@ -22,11 +24,13 @@ struct BackendChoice {
   nlohmann::ordered_json to_json() const;
 };
 
-// What is printed and put into JSON where CUDA is missing: how to get it.
-extern const char* const kCudaRemedy;
+// Decides before any file is touched. `check_gpu` answers whether a GPU can be used; it is not
+// called where the CPU is asked for. Throws kUsage for flags that contradict each other; for a
+// forced GPU the code of what is missing (kFeatureDisabled, kBackendUnavailable) with the remedy.
+BackendChoice choose_backend(const BackendOptions& options,
+                             const std::function<cuda::Readiness()>& check_gpu);
 
-// Decides before any file is touched. Throws kUsage for flags that contradict each other,
-// kFeatureDisabled for a GPU that this build cannot use.
+// The same for this machine's first GPU.
 BackendChoice choose_backend(const BackendOptions& options);
 
 // The GGUF file of a MODEL argument; "demo" is the model inside the program. Throws as

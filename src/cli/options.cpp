@@ -12,7 +12,7 @@
 namespace apr::cli {
 namespace {
 
-constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxThreads = 1024, kMaxChunk = 65536;  // the CPU backend's bounds
 constexpr int64_t kMaxPositions = std::numeric_limits<int32_t>::max();
 
 // What a sampling flag does, by the name of its parameter.
@@ -116,9 +116,8 @@ void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
         "--stream", [&output, is_chosen] { set_format(output, OutputFormat::kNdjson, *is_chosen); },
         "Short for --format ndjson");
   }
-  CLI::Option* verbose =
-      app.add_flag("-v,--verbose", output.verbose, "More about what happens, on stderr");
-  app.add_flag("-q,--quiet", output.quiet, "Only errors on stderr")->excludes(verbose);
+  app.add_flag("-v,--verbose", output.verbose, "More about what happens, on stderr");
+  app.add_flag("-q,--quiet", output.quiet, "Only errors on stderr");
   app.set_version_flag("--version", std::string("apr ") + APR_VERSION, "Print the version");
 }
 
@@ -154,8 +153,7 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
             "CPU threads; default: the cores this process may use");
   add_whole("--context", kMaxPositions, engine.context,
             "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
-  add_whole("--prefill-chunk", kMaxPositions, engine.prefill_chunk,
-            "Prompt tokens computed at a time");
+  add_whole("--prefill-chunk", kMaxChunk, engine.prefill_chunk, "Prompt tokens computed at a time");
   app.add_flag("--exact", engine.exact,
                "Reference arithmetic: plain f32 sums, the slow path that others are judged by");
 }

@@ -26,8 +26,8 @@ const std::vector<VerbRow>& verb_table() {
        "  apr tokenize model.gguf --no-special \"<|im_end|> as plain text\"\n",
        make_tokenize_verb},
       {"logits", "the logits of a token sequence at chosen positions, as raw f32",
-       "  echo '[1, 298, 207]' > ids.json\n"
-       "  apr logits model.gguf --ids ids.json --positions 0,2 --out rows.f32 --exact\n",
+       "  apr logits model.gguf --ids ids.json --positions 0,2 --out rows.f32 --exact\n"
+       "  echo '[1, 298, 207]' | apr logits demo --ids - --positions 2 --out rows.f32\n",
        make_logits_verb},
       {"plan", "the forward pass of a model as a list of operations",
        "  apr plan model.gguf\n"
