@@ -56,6 +56,16 @@ TEST(TemplateProvenance, FollowsBytesThroughOperations) {
   }
 }
 
+TEST(TemplateProvenance, OfTheModelsTokensIsTheTemplate) {
+  const Json input = {{"bos_token", "<s>"},
+                      {"eos_token", nullptr},
+                      {"user_token", "<u>"},
+                      {"messages", {{{"bos_token", "<m>"}}}}};
+  EXPECT_EQ(test::marked_text(
+                "{{ bos_token }}{{ user_token }}{{ messages[0].bos_token }}{{ eos_token }}", input),
+            "[<s>]<u><m>[None]");
+}
+
 TEST(TemplateProvenance, JoinsNeighboursOfOneKind) {
   const auto pieces = ChatTemplate("a{{ 'b' }}{{ s }}{{ a }}{{ 'c' }}").render(kInput);
   ASSERT_EQ(pieces.size(), 3u);

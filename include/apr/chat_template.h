@@ -29,8 +29,10 @@ class ChatTemplate {
 
   // Renders with `input` (an object: messages, tools, add_generation_prompt, enable_thinking, ...)
   // as the variables. Pieces say which text the template wrote (parse_special) and which came from
-  // the input; adjacent pieces of one kind are joined. Throws kInvalidFormat: a raise_exception of
-  // the template with its message alone, an error of evaluation with its line.
+  // the input; adjacent pieces of one kind are joined. The variables bos_token, eos_token,
+  // pad_token,
+  // ... hold texts of the model and count as the template's. Throws kInvalidFormat: a
+  // raise_exception of the template with its message alone, an error of evaluation with its line.
   std::vector<TextPiece> render(const nlohmann::ordered_json& input) const;
 
   // Whether the template reads the variable `name` (so `--thinking on` can be refused).

@@ -67,12 +67,15 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
                 fmt::format("--context is {}; the model's context is {} tokens, allowed: 1 to {}",
                             context, model_context, model_context));
   }
+  if (model.desc().n_mtp_layers > 0) {
+    log_note(fmt::format("{} multi-token-prediction block{} of the file left out",
+                         model.desc().n_mtp_layers, model.desc().n_mtp_layers == 1 ? "" : "s"));
+  }
   CpuBackendOptions options;
   options.n_threads = engine.n_threads;
   options.context = context;
   options.prefill_chunk = engine.prefill_chunk;
   options.max_logit_rows = max_logit_rows;
-  options.kernels = engine.exact ? KernelSet::kReference : KernelSet::kFast;
   return make_cpu_backend(model, options);
 }
 

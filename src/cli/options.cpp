@@ -155,7 +155,7 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
             "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
   add_whole("--prefill-chunk", kMaxChunk, engine.prefill_chunk, "Prompt tokens computed at a time");
   app.add_flag("--exact", engine.exact,
-               "Reference arithmetic: plain f32 sums, the slow path that others are judged by");
+               "f32 weights, activations and cache throughout; the CPU always computes so");
 }
 
 void add_sampling(CLI::App& app, SamplingParams& sampling) {

@@ -42,7 +42,6 @@ void PlanVerb::add_options(CLI::App& app) {
 
 Target PlanVerb::target(Phase phase) const {
   Target target;
-  target.kernels = engine_.exact ? KernelSet::kReference : KernelSet::kFast;
   target.phase = phase;
   target.max_rows = phase == Phase::kDecode      ? 1
                     : engine_.prefill_chunk != 0 ? engine_.prefill_chunk

@@ -197,6 +197,7 @@ Value wordcount_filter(Runtime& rt, Value self, const Args& args) {
 Value truncate_filter(Runtime& rt, Value self, const Args& args) {
   const auto [length_arg, killwords, end_arg, leeway_arg] =
       bind("truncate", args, {"length", "killwords", "end", "leeway"});
+  if (self.is(Type::kUndefined)) return self;
   const Str& str = required_str("truncate", self);
   const Str dots{"...", {}, Origin::kTemplate};
   const Str& end = end_arg.missing() ? dots : required_str("truncate", end_arg);

@@ -85,7 +85,11 @@ Value percent_format(Runtime& rt, const Str& format, const Value& value) {
   const bool is_tuple = value.is(Type::kList) && value.list->kind == ListKind::kTuple;
   const auto args = is_tuple ? std::span<const Value>(value.list->span()) : std::span(&value, 1);
   const Dict* mapping = value.is(Type::kDict) ? value.dict : nullptr;
-  return percent(rt, format, args, mapping, mapping == nullptr);
+  // What can be subscripted may be left over, as a mapping may.
+  const bool subscriptable = mapping != nullptr || value.is(Type::kUndefined) ||
+                             (value.is(Type::kList) && (value.list->kind == ListKind::kList ||
+                                                        value.list->kind == ListKind::kRange));
+  return percent(rt, format, args, mapping, !subscriptable);
 }
 
 Value percent_format(Runtime& rt, const Str& format, const Args& args) {

@@ -11,6 +11,7 @@ std::vector<TextPiece> Interp::render(Body body, const nlohmann::ordered_json& i
   try {
     if (!input.is_object()) fail("not an object but {}", input.type_name());
     input_ = from_json(rt_, input).dict;
+    mark_token_variables();
   } catch (const Fault& fault) {
     throw Error(ErrorCode::kInvalidFormat, fmt::format("chat template input: {}", fault.what()));
   }
@@ -22,6 +23,16 @@ std::vector<TextPiece> Interp::render(Body body, const nlohmann::ordered_json& i
     return out.finish_pieces();
   } catch (const Fault& fault) {
     fail_at(rt_.line, fault.what());
+  }
+}
+
+// The texts of special tokens come from the model, not from a person: they count as the template's.
+void Interp::mark_token_variables() {
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token", "sep_token",
+                           "cls_token", "mask_token"}) {
+    Entry* entry = find_entry(rt_, *input_, name);
+    if (entry == nullptr || !entry->value.is(Type::kString)) continue;
+    entry->value = view_str(rt_, entry->value.str->text, true);
   }
 }
 

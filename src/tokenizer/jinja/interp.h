@@ -53,6 +53,8 @@ class Interp {
   enum class Flow : uint8_t { kNormal, kBreak, kContinue };
   using Body = std::span<const Stmt* const>;
 
+  void mark_token_variables();
+
   // Statements (interp.cpp).
   Flow run(Body body);
   Flow run(const Stmt& stmt);

@@ -207,6 +207,8 @@ std::string short_repr(const Value& value) {
       return std::to_string(value.integer);
     case Type::kFloat:
       return float_text(value.real);
+    case Type::kUndefined:
+      return "Undefined";
     default:
       return "...";
   }
