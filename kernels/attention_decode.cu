@@ -1,13 +1,12 @@
 // Computes  y[h] = softmax_p(scale * q[h] . K[p, h / group]) V[p, h / group]  (* sigmoid(gate[h]))
-// Reads     q [n_tokens, n_heads, head_dim] f32, K and V [position + n_tokens, n_kv_heads,
-// head_dim] Writes    y [n_tokens, n_heads, head_dim] f32; partial results of the splits Grid
-// (n_kv_heads, n_splits, n_tokens): fixed, each split takes its share of the keys there are; the
-// last
-//           block of a kv head to end joins the splits, in their order
-// Block     4 warps, a tile of 32 keys each at a time   Shared  static, kGroup * kHeadDim * 4 bytes
-//           for q, and what joins the warps
-// Assumes   kHeadDim a multiple of 128 or 64; kGroup = n_heads / n_kv_heads
-// Moves     2 * (position + 1) * n_kv_heads * head_dim * element bytes
+// Reads     q [n_tokens, n_heads, head_dim] f32, the cache's first position + n_tokens rows
+// Writes    y [n_tokens, n_heads, head_dim] f32; partial results of the splits
+// Grid      (n_kv_heads, n_splits, n_tokens): fixed; the splits share the keys there are, and the
+//           last block of a kv head to end joins them, in their order
+// Block     4 warps, a tile of 32 keys each at a time
+// Shared    static: q as kGroup * kHeadDim floats, and what joins the warps
+// Assumes   kHeadDim 64, 128 or 256; kGroup = n_heads / n_kv_heads
+// Moves     2 * (position + n_tokens) * n_kv_heads * head_dim * element bytes a token
 // Determinism  gpu_to_gpu, for one number of splits   Reference  cpu::reference::attention
 #include "grid_dependency.cuh"
 #include "kv_type.cuh"
@@ -47,7 +46,12 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
   const auto* k_cache = static_cast<const typename Kv::Element*>(p.k_cache) + kv_head * kHeadDim;
   const auto* v_cache = static_cast<const typename Kv::Element*>(p.v_cache) + kv_head * kHeadDim;
   const int n_tiles = (n_keys + kWarpSize - 1) / kWarpSize;
-  const int tiles_per_split = (n_tiles + n_splits - 1) / n_splits;
+  // Few keys need few splits: the first ones take a tile a warp, the others end.
+  const int n_used = min(n_splits, (n_tiles + kAttentionWarps - 1) / kAttentionWarps);
+  if (split >= n_used) {
+    return;
+  }
+  const int tiles_per_split = (n_tiles + n_used - 1) / n_used;
   const int end_tile = min(n_tiles, (split + 1) * tiles_per_split);
 
   float largest[kGroup], total[kGroup], acc[kGroup][kDims];
@@ -65,7 +69,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
     float score[kGroup] = {};
     if (key < n_keys) {
       const auto* k_row = k_cache + key * row_elems;
-#pragma unroll 8
+#pragma unroll 16
       for (int quartet = 0; quartet < kHeadDim / 4; ++quartet) {
         const float4 k = Kv::load4(k_row, quartet);
 #pragma unroll
@@ -91,7 +95,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
     }
     __syncwarp();
     const int tile_keys = min(kWarpSize, n_keys - tile * kWarpSize);
-#pragma unroll 4
+#pragma unroll 8
     for (int idx = 0; idx < tile_keys; ++idx) {
       const auto* v_row = v_cache + (tile * kWarpSize + idx) * row_elems;
       float v[kDims];
@@ -160,7 +164,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    is_last = atomicAdd(p.counters + unit, 1u) == static_cast<uint32_t>(n_splits) - 1;
+    is_last = atomicAdd(p.counters + unit, 1u) == static_cast<uint32_t>(n_used) - 1;
   }
   __syncthreads();
   if (!is_last) {
@@ -170,10 +174,10 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
   for (int idx = threadIdx.x; idx < kGroup * kHeadDim; idx += blockDim.x) {
     const int head = idx / kHeadDim, elem = idx % kHeadDim;
     float top = kNoKey, sum = 0.0f, weighted = 0.0f;
-    for (int from = 0; from < n_splits; ++from) {
+    for (int from = 0; from < n_used; ++from) {
       top = fmaxf(top, partial[(from * kGroup + head) * (kHeadDim + 2) + kHeadDim]);
     }
-    for (int from = 0; from < n_splits; ++from) {
+    for (int from = 0; from < n_used; ++from) {
       const float* in = partial + (from * kGroup + head) * (kHeadDim + 2);
       const float keep = expf(in[kHeadDim] - top);
       weighted += keep * in[elem];

@@ -116,42 +116,56 @@ __device__ inline void tile_sums(const WeightRef& w, int64_t row, const uint2* x
         mine[part] =
             has_group ? x16[(first + g * kGroupElems + part * 16) / 4 + t] : make_uint2(0u, 0u);
       }
-      float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      // Everything this lane reads of the span first, so that the loads are in flight together.
+      uint32_t quants[kSpan / 16][2] = {};
 #pragma unroll
       for (int product = 0; product < kSpan / 16; ++product) {
         const int elem = span * kSpan + product * 16;  // in the unit; known to the compiler
         const int block = elem / T::kBlockElems;
         if (kWhole || first_block + block < blocks_per_row) {
-          uint32_t a[4];
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const quant::PlanesBlock<T> from(
-                w.data, w.n_blocks, (row + 8 * half) * blocks_per_row + first_block + block);
-            quants_f16<T::kQuantBias>(T::quants4(from, elem % T::kBlockElems / 4 + t), a[half],
-                                      a[2 + half]);
+            const quant::PlanesBlock<T> from{
+                w.data, w.n_blocks, (row + 8 * half) * blocks_per_row + first_block + block};
+            quants[product][half] = T::quants4(from, elem % T::kBlockElems / 4 + t);
           }
-          const bool my_column = g == product / kParts;
-          const uint2 x = mine[product % kParts];
-          const uint32_t b[2] = {my_column ? x.x : 0u, my_column ? x.y : 0u};
-          mma_16x8x16(d, a, b);
         }
       }
-      // Columns 2t and 2t + 1 of the products: two groups of each row.
+      // Columns 2t and 2t + 1 of the products are this lane's groups, of both rows.
+      quant::Affine affine[2][2] = {};
 #pragma unroll
       for (int which = 0; which < 2; ++which) {
-        const int group = 2 * t + which;  // in the span
-        const int elem = span * kSpan + group * kGroupElems;
+        const int elem = span * kSpan + (2 * t + which) * kGroupElems;
         if (kWhole || unit * kUnit + elem < w.n_cols) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const quant::PlanesBlock<T> from(
+            const quant::PlanesBlock<T> from{
                 w.data, w.n_blocks,
-                (row + 8 * half) * blocks_per_row + first_block + elem / T::kBlockElems);
-            const quant::Affine affine = T::affine(from, elem % T::kBlockElems / kGroupElems);
-            sums[half] += affine.scale * d[2 * half + which];
-            if constexpr (T::kHasOffset) {
-              sums[half] += affine.offset * group_sums[first / kGroupElems + group];
-            }
+                (row + 8 * half) * blocks_per_row + first_block + elem / T::kBlockElems};
+            affine[which][half] = T::affine(from, elem % T::kBlockElems / kGroupElems);
+          }
+        }
+      }
+      float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+      for (int product = 0; product < kSpan / 16; ++product) {
+        uint32_t a[4];
+        quants_f16<T::kQuantBias>(quants[product][0], a[0], a[2]);
+        quants_f16<T::kQuantBias>(quants[product][1], a[1], a[3]);
+        const bool my_column = g == product / kParts;
+        const uint2 x = mine[product % kParts];
+        const uint32_t b[2] = {my_column ? x.x : 0u, my_column ? x.y : 0u};
+        mma_16x8x16(d, a, b);
+      }
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+        const int group = first / kGroupElems + 2 * t + which;
+        const float group_sum = kWhole || group * kGroupElems < w.n_cols ? group_sums[group] : 0.0f;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          sums[half] += affine[which][half].scale * d[2 * half + which];
+          if constexpr (T::kHasOffset) {
+            sums[half] += affine[which][half].offset * group_sum;
           }
         }
       }
@@ -161,6 +175,23 @@ __device__ inline void tile_sums(const WeightRef& w, int64_t row, const uint2* x
   for (int half = 0; half < 2; ++half) {  // over the lanes of one row
     sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
     sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+  }
+}
+
+// Asks for a tile's bytes of one weight, segment by segment: they do not depend on the kernel
+// before.
+template <class T, int kSegment = 0>
+__device__ __forceinline__ void prefetch_tile(const WeightRef& w, int first_row) {
+  if constexpr (kSegment < T::kSegments) {
+    constexpr int kBytes = T::kSegmentBytes[kSegment];
+    const int64_t row_bytes = static_cast<int64_t>(w.n_cols / T::kBlockElems) * kBytes;
+    const uint8_t* begin =
+        w.data + quant::plane_offset_bytes<T, kSegment>(w.n_blocks) + first_row * row_bytes;
+    for (int64_t offset = threadIdx.x * 128; offset < kTileRows * row_bytes;
+         offset += kMmaWarps * 32 * 128) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + offset));
+    }
+    prefetch_tile<T, kSegment + 1>(w, first_row);
   }
 }
 
@@ -175,6 +206,11 @@ __global__ void __launch_bounds__(kMmaWarps * 32)
   float* group_sums = reinterpret_cast<float*>(x16 + p.w.n_cols / 4);  // [n_cols / kGroupElems]
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
 
+  const int first_tile_row = min(static_cast<int>(blockIdx.x) * kTileRows, p.w.n_rows - kTileRows);
+  prefetch_tile<T>(p.w, first_tile_row);
+  if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
+    prefetch_tile<T>(p.w2, first_tile_row);
+  }
   grid_dependency_wait();
   grid_dependency_launch();
   const float undo = stage_x<T::kGroupElems>(p, x16, group_sums, scratch);
