@@ -1,6 +1,5 @@
-// Computes  out = the f32 values of a quantised matrix, bit for bit those of the scalar reference;
-// or
-//           f16 of value * scale (scale a power of two)
+// Computes  out = the f32 values of a quantised matrix, bit for bit those of the scalar
+//           reference; or f16 of value * scale (scale a power of two)
 // Reads     w [n_rows, n_cols] in T      Writes  out [n_rows, n_cols] f32 or f16
 // Grid      (ceil(n_cols / 2048), n_rows)   Block  256 threads, 8 values each   Shared  none
 // Assumes   whole blocks a row in w; columns past n_cols are decoded and not stored
