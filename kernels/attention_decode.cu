@@ -19,8 +19,10 @@ constexpr int kAttentionWarps = 4;
 constexpr float kNoKey = -1e30f;  // below every score; exp(kNoKey - kNoKey) counts nothing: l is 0
 
 template <class Kv, int kHeadDim, int kGroup>
-__global__ void __launch_bounds__(kAttentionWarps * 32)
+__global__ void __launch_bounds__(kAttentionWarps * 32, 1)
     attention_decode(const __grid_constant__ AttentionDecodeParams p) {
+  // Loads in flight: more would spill where a head is large.
+  constexpr int kQuartetsAtOnce = kHeadDim > 128 ? 4 : 16, kValuesAtOnce = kHeadDim > 128 ? 2 : 8;
   constexpr int kDims = kHeadDim / kWarpSize;  // of V, a lane: [kDims * lane, + kDims)
   __shared__ float4 q[kGroup][kHeadDim / 4];
   __shared__ float weights[kAttentionWarps][kGroup][kWarpSize];
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
     float score[kGroup] = {};
     if (key < n_keys) {
       const auto* k_row = k_cache + key * row_elems;
-#pragma unroll 16
+#pragma unroll kQuartetsAtOnce
       for (int quartet = 0; quartet < kHeadDim / 4; ++quartet) {
         const float4 k = Kv::load4(k_row, quartet);
 #pragma unroll
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32)
     }
     __syncwarp();
     const int tile_keys = min(kWarpSize, n_keys - tile * kWarpSize);
-#pragma unroll 8
+#pragma unroll kValuesAtOnce
     for (int idx = 0; idx < tile_keys; ++idx) {
       const auto* v_row = v_cache + (tile * kWarpSize + idx) * row_elems;
       float v[kDims];

@@ -196,7 +196,7 @@ __device__ __forceinline__ void prefetch_tile(const WeightRef& w, int first_row)
 }
 
 template <class T, MatvecEpilogue kEpilogue>
-__global__ void __launch_bounds__(kMmaWarps * 32)
+__global__ void __launch_bounds__(kMmaWarps * 32, 1)
     matvec_mma(const __grid_constant__ MatvecParams p) {
   extern __shared__ uint4 shared[];
   constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;

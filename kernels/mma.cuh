@@ -20,7 +20,13 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4
 // Two f32 to packed f16, rounded to nearest even: `low` in bits 0..15.
 __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
   uint32_t packed;
+#if __CUDA_ARCH__ >= 800
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+#else
+  asm("{ .reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }"
+      : "=r"(packed)
+      : "f"(low), "f"(high));
+#endif
   return packed;
 }
 

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 
-from support.cli import APR, Base, LIMIT_S, main, run
+from support.cli import APR, Base, LIMIT_S, main, MODEL, run
 
 
 class ExitCodes(Base):
@@ -20,34 +20,34 @@ class ExitCodes(Base):
             import resource
             resource.setrlimit(resource.RLIMIT_DATA, (24 << 20, 24 << 20))
         self.assertIn("out of memory",
-                      self.refused(1, "tokenize", "demo", "-", stdin=b"a" * (8 << 20), preexec_fn=limit))
+                      self.refused(1, "tokenize", MODEL, "-", stdin=b"a" * (8 << 20), preexec_fn=limit))
 
     def test_code_2_usage(self):
         self.assertIn("no verb", self.check(run(), 2))
         error = self.refused(2, "frobnicate", "x")
         for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "doctor"):
             self.assertIn(verb, error)
-        self.assertIn("--frob", self.refused(2, "run", "demo", "hi", "--frob"))
+        self.assertIn("--frob", self.refused(2, "run", MODEL, "hi", "--frob"))
         self.assertIn("MODEL", self.refused(2, "run"))
-        self.refused(2, "run", "demo", "one", "two")
-        self.refused(2, "run", "demo", "one", "-p", "two")
-        self.refused(2, "run", "demo", "hi", "-n")
-        self.refused(2, "run", "demo", "hi", "--quiet", "--verbose")
-        self.refused(2, "run", "demo", "hi", "--system", "s")
-        self.refused(2, "run", "demo", "hi", "--thinking", "on")
-        self.refused(2, "run", "demo", "hi", "--gpu", "--no-gpu")
-        self.refused(2, "run", "demo", "hi", "--no-gpu", "--backend", "cuda")
+        self.refused(2, "run", MODEL, "one", "two")
+        self.refused(2, "run", MODEL, "one", "-p", "two")
+        self.refused(2, "run", MODEL, "hi", "-n")
+        self.refused(2, "run", MODEL, "hi", "--quiet", "--verbose")
+        self.refused(2, "run", MODEL, "hi", "--system", "s")
+        self.refused(2, "run", MODEL, "hi", "--thinking", "on")
+        self.refused(2, "run", MODEL, "hi", "--gpu", "--no-gpu")
+        self.refused(2, "run", MODEL, "hi", "--no-gpu", "--backend", "cuda")
         self.assertIn("download", self.refused(2, "run", "hf://org/repo", "hi"))
         self.assertIn("different formats",
-                      self.check(run("run", "demo", "hi", "--format", "text", "--json"), 2))
+                      self.check(run("run", MODEL, "hi", "--format", "text", "--json"), 2))
 
     def test_code_2_without_a_prompt(self):
         for more in ({"stdin": b""}, {"stdin": None}):
-            error = self.refused(2, "run", "demo", **more) if more["stdin"] is not None else \
-                self.check(subprocess.run([APR, "run", "demo"], stdin=subprocess.DEVNULL,
+            error = self.refused(2, "run", MODEL, **more) if more["stdin"] is not None else \
+                self.check(subprocess.run([APR, "run", MODEL], stdin=subprocess.DEVNULL,
                                           capture_output=True), 2)
-            self.assertIn("example: apr run demo", error)
-        self.refused(2, "run", "demo", "-p", "")
+            self.assertIn("example: apr run " + MODEL, error)
+        self.refused(2, "run", MODEL, "-p", "")
 
     def test_code_2_for_bad_values(self):
         table = {
@@ -67,31 +67,31 @@ class ExitCodes(Base):
         }
         for flag, values in table.items():
             for value in values:
-                error = self.refused(2, "run", "demo", "hi", flag, value)
+                error = self.refused(2, "run", MODEL, "hi", flag, value)
                 self.assertIn(f'{flag} is "{value}"', error)
                 self.assertRegex(error, r"from -?[0-9.]+ to [0-9]+$")
-        self.assertIn("cuda or cpu", self.refused(2, "run", "demo", "hi", "--backend", "wgpu"))
-        self.assertIn("text, ndjson or json", self.refused(2, "run", "demo", "hi", "-f", "srt"))
-        self.assertIn("text or json", self.check(run("tensors", "demo", "-f", "ndjson"), 2))
+        self.assertIn("cuda or cpu", self.refused(2, "run", MODEL, "hi", "--backend", "wgpu"))
+        self.assertIn("text, ndjson or json", self.refused(2, "run", MODEL, "hi", "-f", "srt"))
+        self.assertIn("text or json", self.check(run("tensors", MODEL, "-f", "ndjson"), 2))
         self.assertIn("on or off",
-                      self.refused(2, "run", "demo", "hi", "--chat", "--thinking", "maybe"))
-        self.assertIn("stop string", self.refused(2, "run", "demo", "hi", "--stop", ""))
-        self.assertIn("allowed: 1 to", self.refused(2, "run", "demo", "hi", "--context", "99999999"))
+                      self.refused(2, "run", MODEL, "hi", "--chat", "--thinking", "maybe"))
+        self.assertIn("stop string", self.refused(2, "run", MODEL, "hi", "--stop", ""))
+        self.assertIn("allowed: 1 to", self.refused(2, "run", MODEL, "hi", "--context", "99999999"))
 
     def test_code_3_file_not_found(self):
         for verb in (["run", "/no/such.gguf", "hi"], ["inspect", "/no/such.gguf"],
                      ["tensors", "/no/such.gguf"], ["tokenize", "/no/such.gguf", "hi"],
                      ["plan", "/no/such.gguf"], ["inspect", "/tmp"]):
             self.refused(3, *verb)
-        self.assertIn("/no/prompt", self.refused(3, "run", "demo", "-i", "/no/prompt"))
+        self.assertIn("/no/prompt", self.refused(3, "run", MODEL, "-i", "/no/prompt"))
 
     def test_code_4_invalid_format(self):
         self.refused(4, "inspect", self.temporary(b"not a model at all, surely not"))
         self.refused(4, "run", self.temporary(b""), "hi")
         self.refused(4, "tensors", self.patched(lambda data: data[:5000]))
-        error = self.refused(4, "run", "demo", "hi there, " * 50, "--context", "16")
+        error = self.refused(4, "run", MODEL, "hi there, " * 50, "--context", "16")
         self.assertRegex(error, r"has \d\d+ tokens and the context holds 16")
-        error = self.refused(4, "run", "demo", "-", stdin=b"word " * 20000)
+        error = self.refused(4, "run", MODEL, "-", stdin=b"word " * 20000)
         self.assertRegex(error, r"has \d{5,} tokens and the context holds \d+")
 
     def test_code_4_chat_without_a_template(self):
@@ -111,20 +111,20 @@ class ExitCodes(Base):
         self.assertIn("qwen9", report["reason"])
 
     def test_code_7_full_disk(self):
-        for args in (["run", "demo", "--chat", "hi"], ["run", "demo", "hi", "--json", "-n", "1"],
-                     ["run", "demo", "hi", "--stream", "-n", "1"], ["--help"], ["run", "--help"],
-                     ["--version"], ["inspect", "demo"], ["tensors", "demo"], ["plan", "demo"],
-                     ["tokenize", "demo", "hi"], ["doctor", "--json"]):
+        for args in (["run", MODEL, "--chat", "hi"], ["run", MODEL, "hi", "--json", "-n", "1"],
+                     ["run", MODEL, "hi", "--stream", "-n", "1"], ["--help"], ["run", "--help"],
+                     ["--version"], ["inspect", MODEL], ["tensors", MODEL], ["plan", MODEL],
+                     ["tokenize", MODEL, "hi"], ["doctor", "--json"]):
             with open("/dev/full", "wb") as full:
                 process = subprocess.run([APR, *args], stdin=subprocess.DEVNULL, stdout=full,
                                          stderr=subprocess.PIPE, timeout=LIMIT_S)
             self.assertEqual(process.returncode, 7, args)
             self.assertIn(b"No space left", process.stderr)
         ids = self.temporary(b"[1, 2, 3]")
-        self.refused(7, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/dev/full")
+        self.refused(7, "logits", MODEL, "--ids", ids, "--positions", "0", "--out", "/dev/full")
         self.assertTrue(os.path.exists("/dev/full"))
-        self.refused(7, "logits", "demo", "--ids", ids, "--positions", "0", "--out", "/no/such/dir")
-        self.refused(7, "run", "demo", "-i", "/tmp")
+        self.refused(7, "logits", MODEL, "--ids", ids, "--positions", "0", "--out", "/no/such/dir")
+        self.refused(7, "run", MODEL, "-i", "/tmp")
 
     def test_code_7_closed_stdout(self):
         process = subprocess.run(["/bin/sh", "-c", 'exec "$0" run demo hi -n 1 >&-', APR],
@@ -132,7 +132,7 @@ class ExitCodes(Base):
         self.assertEqual(process.returncode, 7, process.stderr)
 
     def test_code_8_inference(self):
-        tensors = self.answered_json("tensors", "demo")["tensors"]
+        tensors = self.answered_json("tensors", MODEL)["tensors"]
         norm = next(t for t in tensors if t["name"] == "output_norm.weight")
         self.assertEqual(norm["type"], "F32")
         def poison(data):
@@ -146,15 +146,15 @@ class ExitCodes(Base):
             self.skipTest("SKIPPED: this machine has a GPU that apr can use")
         code = 14 if cuda["compiled"] else 9
         for flags in (["--gpu"], ["--backend", "cuda"], ["--gpu", "--backend", "cpu"]):
-            error = self.refused(code, "run", "demo", "hi", *flags)
+            error = self.refused(code, "run", MODEL, "hi", *flags)
             self.assertIn(cuda["reason"], error)
             self.assertIn(cuda["remedy"], error)
             self.assertIn("--no-gpu", error)
         self.refused(code, "run", "/no/such.gguf", "hi", "--gpu")  # before any file is touched
         ids = self.temporary(b"[1]")
-        self.refused(code, "logits", "demo", "--ids", ids, "--positions", "0", "--out",
+        self.refused(code, "logits", MODEL, "--ids", ids, "--positions", "0", "--out",
                      "/dev/null", "--gpu")
-        error = json.loads(run("run", "demo", "hi", "--gpu", "--json").stdout)["error"]
+        error = json.loads(run("run", MODEL, "hi", "--gpu", "--json").stdout)["error"]
         self.assertEqual(error["code"], code)
 
     def test_code_130_while_answering(self):
@@ -178,7 +178,7 @@ class ExitCodes(Base):
         (first + out).decode()  # whole characters
 
     def test_code_130_while_reading_the_prompt(self):
-        process = subprocess.Popen([APR, "run", "demo"], stdin=subprocess.PIPE,
+        process = subprocess.Popen([APR, "run", MODEL], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)

@@ -6,7 +6,7 @@ import select
 import subprocess
 import time
 
-from support.cli import ANSWER, APR, Base, EXAMPLE, LIMIT_S, main
+from support.cli import ANSWER, APR, Base, EXAMPLE, LIMIT_S, main, MODEL
 
 
 class Terminal(Base):
@@ -41,23 +41,23 @@ class Terminal(Base):
         return code, collected, seen
 
     def test_progress_is_shown_on_a_terminal_alone(self):
-        code, out, seen = self.on_terminal(["run", "demo", "--chat", EXAMPLE])
+        code, out, seen = self.on_terminal(["run", MODEL, "--chat", EXAMPLE])
         self.assertEqual((code, out), (0, ANSWER.encode()))
         self.assertIn(b"loading", seen)
         self.assertIn(b"of 22 tokens", seen)
         self.assertTrue(seen.endswith(b"\r\x1b[K"), seen)  # and wiped at the end
-        code, out, seen = self.on_terminal(["run", "demo", "--chat", EXAMPLE, "--quiet"])
+        code, out, seen = self.on_terminal(["run", MODEL, "--chat", EXAMPLE, "--quiet"])
         self.assertEqual((code, out, seen), (0, ANSWER.encode(), b""))
 
     def test_an_answer_on_a_terminal_ends_its_line(self):
-        code, _, seen = self.on_terminal(["run", "demo", "--chat", EXAMPLE, "--quiet"],
+        code, _, seen = self.on_terminal(["run", MODEL, "--chat", EXAMPLE, "--quiet"],
                                          with_stdout=True)
         self.assertEqual((code, seen), (0, ANSWER.encode() + b"\r\n"))
 
     def test_no_prompt_on_a_terminal_does_not_wait(self):
-        code, out, seen = self.on_terminal(["run", "demo"], with_stdin=True)
+        code, out, seen = self.on_terminal(["run", MODEL], with_stdin=True)
         self.assertEqual((code, out), (2, b""))
-        self.assertIn(b"example: apr run demo", seen)
+        self.assertIn(b"example: apr run ", seen)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """The other verbs, the model inside the program, help."""
 import os
 
-from support.cli import ANSWER, Base, EXAMPLE, main
+from support.cli import ANSWER, Base, EXAMPLE, main, MODEL
 
 
 class Verbs(Base):
@@ -18,42 +18,43 @@ class Verbs(Base):
         self.assertEqual(self.answered("--version"), self.answered("run", "--version"))
 
     def test_tokenize(self):
-        self.assertEqual(self.answered("tokenize", "demo", "<|im_end|>", "--json"),
+        self.assertEqual(self.answered("tokenize", MODEL, "<|im_end|>", "--json"),
                          b'{"ids":[2]}\n')
-        self.assertNotIn(2, self.answered_json("tokenize", "demo", "<|im_end|>",
+        self.assertNotIn(2, self.answered_json("tokenize", MODEL, "<|im_end|>",
                                                "--no-special")["ids"])
-        self.assertEqual(self.answered_json("tokenize", "demo", "")["ids"], [])
-        self.assertEqual(self.answered_json("tokenize", "demo", "-", stdin=b"\n")["ids"], [207])
-        self.assertEqual(self.answered("tokenize", "demo", "\n"), b'    207  "\\n"\n')
+        self.assertEqual(self.answered_json("tokenize", MODEL, "")["ids"], [])
+        self.assertEqual(self.answered_json("tokenize", MODEL, "-", stdin=b"\n")["ids"], [207])
+        self.assertEqual(self.answered("tokenize", MODEL, "\n"), b'    207  "\\n"\n')
 
     def test_inspect_and_tensors(self):
-        report = self.answered_json("inspect", "demo")
+        report = self.answered_json("inspect", MODEL)
         self.assertEqual(report["architecture"], "qwen3")
         self.assertEqual(report["dimensions"]["layers"], 6)
         self.assertTrue(report["runs"])
-        tensors = self.answered_json("tensors", "demo")
+        tensors = self.answered_json("tensors", MODEL)
         self.assertEqual(report["tensors"], len(tensors["tensors"]))
         self.assertEqual(sum(row["bytes"] for row in report["quantisation"].values()),
                          tensors["total_bytes"])
         self.assertIn("Q4_K", report["quantisation"])
         for verb in ("inspect", "tensors"):
             self.assertIn(b"token_embd.weight" if verb == "tensors" else b"qwen3",
-                          self.answered(verb, "demo"))
+                          self.answered(verb, MODEL))
 
     def test_demo_is_the_model_inside(self):
         folder = os.path.dirname(self.temporary(b"not a model", "demo"))
-        self.assertEqual(self.answered("run", "demo", "--chat", EXAMPLE, cwd=folder),
-                         ANSWER.encode())
+        self.assertEqual(self.answered("run", "demo", "--chat", "What is 12 + 13?", cwd=folder),
+                         b"12 + 13 = 25.")
+        self.assertTrue(self.answered_json("inspect", "demo", cwd=folder)["runs"])
         self.refused(4, "run", "./demo", "hi", cwd=folder)
 
     def test_plan(self):
-        report = self.answered_json("plan", "demo", "--lowered")
+        report = self.answered_json("plan", MODEL, "--lowered")
         self.assertEqual(report["ops"][0]["kind"], "embed")
         for phase in ("prefill", "decode"):
             covered = sum(stage["n_ops"] for stage in report[phase]["stages"])
             self.assertEqual(covered, len(report["ops"]))
-        self.assertIn(b"embed", self.answered("plan", "demo"))
-        self.assertIn(b"decode", self.answered("plan", "demo", "--lowered"))
+        self.assertIn(b"embed", self.answered("plan", MODEL))
+        self.assertIn(b"decode", self.answered("plan", MODEL, "--lowered"))
 
     def test_doctor(self):
         report = self.answered_json("doctor")
@@ -71,7 +72,7 @@ class Verbs(Base):
         ids = self.temporary(b"[1, 298, 207, 326, 278]")
         def rows(positions, *flags):
             out = self.temporary(None, "rows.f32")
-            self.answered("logits", "demo", "--ids", ids, "--positions", positions, "--out", out,
+            self.answered("logits", MODEL, "--ids", ids, "--positions", positions, "--out", out,
                           "--exact", *flags)
             with open(out, "rb") as file:
                 data = file.read()
@@ -89,7 +90,7 @@ class Verbs(Base):
         ids = self.temporary(b"[1, 298, 207]")
         def logits(code, ids_text, positions):
             path = ids if ids_text is None else self.temporary(ids_text)
-            error = self.refused(code, "logits", "demo", "--ids", path, "--positions", positions,
+            error = self.refused(code, "logits", MODEL, "--ids", path, "--positions", positions,
                                  "--out", out)
             self.assertFalse(os.path.exists(out))
             return error
@@ -99,8 +100,8 @@ class Verbs(Base):
         for bad in ("", "3", "-1", "a", "0,", ",0", "0,,1", "1.0", "0 1"):
             self.assertIn("--positions", logits(2, None, bad))
         logits(4, b"[" + b"1," * 100000 + b"1]", "0")
-        self.refused(2, "logits", "demo", "--ids", ids, "--positions", "0")
-        self.refused(3, "logits", "demo", "--ids", "/no/ids", "--positions", "0", "--out", out)
+        self.refused(2, "logits", MODEL, "--ids", ids, "--positions", "0")
+        self.refused(3, "logits", MODEL, "--ids", "/no/ids", "--positions", "0", "--out", out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import unittest
 
 APR = os.path.abspath(sys.argv[1])
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
-KMIX = os.path.join(DATA, "models", "tiny-qwen3-kmix.gguf")
+MODEL = os.path.join(DATA, "models", "tiny-qwen3-kmix.gguf")
 LIMIT_S = 240
 EXAMPLE = "What is 99 - 71?"
 ANSWER = "99 - 71 = 28."
@@ -60,13 +60,13 @@ class Base(unittest.TestCase):
         return path
 
     def patched(self, change):
-        """A copy of the demo's file whose bytes went through `change`."""
-        with open(KMIX, "rb") as file:
+        """A copy of the model whose bytes went through `change`."""
+        with open(MODEL, "rb") as file:
             return self.temporary(change(bytearray(file.read())), "patched.gguf")
 
     def endless(self, *more):
         """A run that only a signal ends soon: random text up to the context."""
-        return subprocess.Popen([APR, "run", "demo", "hi", "--temperature", "9", "--top-k", "0",
+        return subprocess.Popen([APR, "run", MODEL, "hi", "--temperature", "9", "--top-k", "0",
                                  "--threads", "1", *more],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
