@@ -3,6 +3,7 @@
 # target; ends with what ran, what was skipped and why. Exit 0 only if nothing failed.
 #   APR_REAL_MODEL=1     also fetch a real model (0.5 GB, PyPI) and run the tests that need it
 #   APR_FUZZ_SECONDS=60  how long each fuzz target runs
+#   APR_SKIP="sanitize fuzz"  leaves these stages out, which the summary then says
 # usage: bash tools/test.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -114,12 +115,18 @@ fi
 # A subset: the real model, long prompts and the wider fixtures take sanitizers many minutes and walk
 # the same code as what is left.
 not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|iqmix|ManyExperts|LayersInTheTypes'
-if check "build with ASan and UBSan" configure_and_build build-sanitize all \
+if [[ " ${APR_SKIP:-} " == *" sanitize "* ]]; then
+  record "ASan and UBSan" skipped 0 "APR_SKIP names it"
+elif check "build with ASan and UBSan" configure_and_build build-sanitize all \
   -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" \
   -DAPR_SANITIZE=address,undefined "${cuda_options[@]}"; then
   (unset APR_REAL_MODEL_PATH && run_ctest build-sanitize sanitize -L 'unit|model' -E "$not_sanitized")
 fi
-check "build of the fuzz targets" build_fuzz_targets && run_fuzz_targets
+if [[ " ${APR_SKIP:-} " == *" fuzz "* ]]; then
+  record "fuzz targets" skipped 0 "APR_SKIP names it"
+else
+  check "build of the fuzz targets" build_fuzz_targets && run_fuzz_targets
+fi
 
 say "" "== summary, after $SECONDS s"
 exec python3 tools/test_summary.py $results
