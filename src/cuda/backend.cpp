@@ -53,23 +53,17 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
     }
   }
   std::vector<KernelRow> rows;
+  const AttentionDesc& attn = model_.desc().attention;
+  const std::string attention =
+      fmt::format("attention_decode.{}.{}.{}", f16_cache() ? "f16" : "f32", attn.head_dim,
+                  attn.n_heads / attn.n_kv_heads);
   for (const KernelRow& row : kernel_table()) {
-    const std::string_view name = row.name;
-    const size_t first_dot = name.find('.');
-    const std::string_view type =
-        row.quant_file.empty()
-            ? std::string_view()
-            : name.substr(first_dot + 1, name.find('.', first_dot + 1) - first_dot - 1);
-    const AttentionDesc& attn = model_.desc().attention;
-    const bool other_attention =
-        name.starts_with("attention_decode.") &&
-        name != fmt::format("attention_decode.{}.{}.{}", f16_cache() ? "f16" : "f32", attn.head_dim,
-                            attn.n_heads / attn.n_kv_heads);
-    const bool is_raw = name.find(".raw.") != std::string_view::npos &&
-                        name.find(".F") == std::string_view::npos &&
-                        name.find(".BF") == std::string_view::npos;
-    if (runs_on(row, device_.architecture) && (type.empty() || types.contains(std::string(type))) &&
-        !other_attention && !is_raw) {
+    const bool other_type = !row.quant_type.empty() && !types.contains(std::string(row.quant_type));
+    const bool other_attention = row.name.starts_with("attention_decode.") && row.name != attention;
+    // Blocks lie as planes here; only plain types are raw.
+    const bool other_layout = row.name.find(".raw.") != std::string_view::npos &&
+                              !block_segments(*find_quant_type(row.quant_type)).empty();
+    if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_layout) {
       rows.push_back(row);
     }
   }

@@ -59,7 +59,10 @@ class CudaBackend final : public Backend {
   void qk_rope_append(const Step& step, const Stage& stage);
   void attention(const Step& step, const Stage& stage);
   void elementwise(const Step& step, const Op& op, const char* kernel);
-  void dequantise(const Weight& weight, bool half, void* out, float scale);
+  // Launches a kernel of dequant.cu over all rows of `weight`; `out` steps out_row_bytes a row.
+  void launch_over_rows(const std::string& kernel, const Weight& weight, std::byte* out,
+                        int64_t out_row_bytes, float scale);
+  void dequantise(const Weight& weight, bool half, std::byte* out, float scale);
   void find_weight_scales();
   float* value(const Step& step, ValueId id) const;
   int64_t rows_of(const Step& step, ValueId id) const;

@@ -20,7 +20,8 @@ struct KernelRow {
   std::vector<std::string> options = {};
   std::vector<std::string_view> only = {};  // architectures it is for; empty: every one
   int dynamic_shared_bytes = 0;             // the most a launch asks for; over 48 KiB must be said
-  std::string_view quant_file = {};         // "quant/q4_k.cuh" where the kernel is of one type
+  std::string_view quant_type = {};         // "Q4_K" where the kernel is of one type
+  std::string_view quant_file = {};         // and its file: "quant/q4_k.cuh"
 };
 
 // Every row once.

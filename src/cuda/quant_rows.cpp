@@ -25,6 +25,7 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
                     {},
                     std::move(only),
                     shared_bytes,
+                    name,
                     quant_file});
   };
   constexpr int kMostShared = 99 * 1024;  // what every architecture from sm_80 on gives a block

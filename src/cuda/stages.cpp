@@ -150,23 +150,27 @@ void CudaBackend::matvec(const Step& step, const Stage& stage) {
   }
 }
 
-void CudaBackend::dequantise(const Weight& weight, bool half, void* out, float scale) {
-  const bool is_plain = block_segments(*weight.type).empty();
+void CudaBackend::launch_over_rows(const std::string& kernel, const Weight& weight, std::byte* out,
+                                   int64_t out_row_bytes, float scale) {
+  constexpr int64_t kMostRows = 65535;  // the second axis of a grid
   DequantParams params{weights_->matrix(weight), out, 0, static_cast<int32_t>(weight.n_cols),
                        scale};
-  const std::string kernel = fmt::format("dequant.{}.{}.{}", weight.type->name,
-                                         is_plain ? "raw" : "planes", half ? "f16" : "f32");
-  constexpr int64_t kMostRows = 65535;  // the second axis of a grid
-  const int64_t row_bytes = weight.n_cols * (half ? 2 : 4);
   for (int64_t first = 0; first < weight.n_rows; first += kMostRows) {
     params.first_row = static_cast<int32_t>(first);
-    params.out = static_cast<std::byte*>(out) + first * row_bytes;
+    params.out = out + first * out_row_bytes;
     launch(*kernels_, kernel,
            {.grid_x = octet_blocks(weight.n_cols),
             .grid_y = static_cast<uint32_t>(std::min(kMostRows, weight.n_rows - first)),
             .block_x = kThreads},
            stream_, params);
   }
+}
+
+void CudaBackend::dequantise(const Weight& weight, bool half, std::byte* out, float scale) {
+  const bool is_plain = block_segments(*weight.type).empty();
+  launch_over_rows(fmt::format("dequant.{}.{}.{}", weight.type->name, is_plain ? "raw" : "planes",
+                               half ? "f16" : "f32"),
+                   weight, out, weight.n_cols * (half ? 2 : 4), scale);
 }
 
 void CudaBackend::matmul(const Step& step, const Op& op) {
@@ -222,17 +226,9 @@ void CudaBackend::find_weight_scales() {
   APR_CUDA(api().cudaMemsetAsync(largest.data(), 0, largest.size_bytes(), stream_.get()));
   for (size_t idx = 0; idx < matrices.size(); ++idx) {
     const Weight& weight = *matrices[idx];
-    DequantParams params{weights_->matrix(weight), largest.data() + idx * 4, 0,
-                         static_cast<int32_t>(weight.n_cols), 1.0F};
-    constexpr int64_t kMostRows = 65535;  // the second axis of a grid
-    for (int64_t first = 0; first < weight.n_rows; first += kMostRows) {
-      params.first_row = static_cast<int32_t>(first);
-      launch(*kernels_, fmt::format("absmax.{}", weight.type->name),
-             {.grid_x = octet_blocks(weight.n_cols),
-              .grid_y = static_cast<uint32_t>(std::min(kMostRows, weight.n_rows - first)),
-              .block_x = kThreads},
-             stream_, params);
-    }
+    // Every row goes into the one maximum: no step from row to row.
+    launch_over_rows(fmt::format("absmax.{}", weight.type->name), weight, largest.data() + idx * 4,
+                     0, 1.0F);
   }
   std::vector<float> found(matrices.size());
   APR_CUDA(api().cudaStreamSynchronize(stream_.get()));
