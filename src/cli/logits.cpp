@@ -103,9 +103,7 @@ void LogitsVerb::add_options(CLI::App& app) {
   const auto add_text = [&app](const char* flag, std::string& target, const char* type,
                                const char* help) {
     add_value(
-        app, flag, [&target](const std::string& text) { target = text; }, help)
-        ->required()
-        ->type_name(type);
+        app, flag, type, [&target](const std::string& text) { target = text; }, help, true);
   };
   add_text("--ids", ids_path_, "FILE", "A JSON array of token ids; - reads it from stdin");
   add_text("--positions", positions_, "LIST",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -51,48 +52,51 @@ void set_format(OutputOptions& output, OutputFormat format, bool& is_chosen) {
 
 }  // namespace
 
-CLI::Option* add_value(CLI::App& app, const std::string& name,
-                       std::function<void(const std::string&)> set, const std::string& help) {
-  // CLI11's typed options take an empty string for "not given"; the raw form keeps it.
-  return app
-      .add_option(
-          name,
-          [set = std::move(set)](const CLI::results_t& results) {
-            set(results.back());
-            return true;
-          },
-          help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->type_name("VALUE");
+void add_switch(CLI::App& app, const std::string& name, bool& is_given, const std::string& help) {
+  app.add_flag(name, is_given, help);
 }
 
-CLI::Option* add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
-                        const std::string& help) {
-  return app
-      .add_option(
-          name,
-          [&values](const CLI::results_t& results) {
-            values = results;
-            return true;
-          },
-          help)
+void add_value(CLI::App& app, const std::string& name, const std::string& value_name,
+               std::function<void(const std::string&)> set, const std::string& help,
+               bool is_required) {
+  // CLI11's typed options take an empty string for "not given"; the raw form keeps it.
+  app.add_option(
+         name,
+         [set = std::move(set)](const CLI::results_t& results) {
+           set(results.back());
+           return true;
+         },
+         help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name(value_name)
+      ->required(is_required);
+}
+
+void add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                const std::string& help) {
+  app.add_option(
+         name,
+         [&values](const CLI::results_t& results) {
+           values = results;
+           return true;
+         },
+         help)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("TEXT");
 }
 
 void add_model(CLI::App& app, std::string& model) {
   add_value(
-      app, "MODEL", [&model](const std::string& text) { model = text; },
+      app, "MODEL", "", [&model](const std::string& text) { model = text; },
       "A GGUF file (any part of a split one), or demo: the small model inside this program "
-      "(a file of that name is ./demo)")
-      ->required()
-      ->type_name("");
+      "(a file of that name is ./demo)",
+      true);
 }
 
 void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
   const auto is_chosen = std::make_shared<bool>(false);
   add_value(
-      app, "-f,--format",
+      app, "-f,--format", "FORMAT",
       [&output, has_ndjson, is_chosen](const std::string& text) {
         if (text == "text") {
           set_format(output, OutputFormat::kText, *is_chosen);
@@ -106,8 +110,7 @@ void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
         }
       },
       has_ndjson ? "text (default), json, or ndjson: one JSON object a line as tokens come"
-                 : "text (default) or json")
-      ->type_name("FORMAT");
+                 : "text (default) or json");
   app.add_flag_callback(
       "--json", [&output, is_chosen] { set_format(output, OutputFormat::kJson, *is_chosen); },
       "Short for --format json");
@@ -116,16 +119,16 @@ void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
         "--stream", [&output, is_chosen] { set_format(output, OutputFormat::kNdjson, *is_chosen); },
         "Short for --format ndjson");
   }
-  app.add_flag("-v,--verbose", output.verbose, "More about what happens, on stderr");
-  app.add_flag("-q,--quiet", output.quiet, "Only errors on stderr");
+  add_switch(app, "-v,--verbose", output.verbose, "More about what happens, on stderr");
+  add_switch(app, "-q,--quiet", output.quiet, "Only errors on stderr");
   app.set_version_flag("--version", std::string("apr ") + APR_VERSION, "Print the version");
 }
 
 void add_backend(CLI::App& app, BackendOptions& backend) {
-  app.add_flag("--gpu", backend.gpu, "Run on the GPU or fail; overrides --backend cpu");
-  app.add_flag("--no-gpu,--cpu", backend.no_gpu, "Run on the CPU; never touch a GPU");
+  add_switch(app, "--gpu", backend.gpu, "Run on the GPU or fail; overrides --backend cpu");
+  add_switch(app, "--no-gpu,--cpu", backend.no_gpu, "Run on the CPU; never touch a GPU");
   add_value(
-      app, "--backend",
+      app, "--backend", "NAME",
       [&backend](const std::string& text) {
         if (text != "cuda" && text != "cpu") {
           throw Error(ErrorCode::kUsage,
@@ -133,29 +136,27 @@ void add_backend(CLI::App& app, BackendOptions& backend) {
         }
         backend.backend = text;
       },
-      "cuda (as --gpu) or cpu (as --no-gpu)")
-      ->type_name("NAME");
+      "cuda (as --gpu) or cpu (as --no-gpu)");
 }
 
 void add_engine(CLI::App& app, EngineOptions& engine) {
   const auto add_whole = [&app](const std::string& flag, int64_t max, auto& target,
                                 const std::string& help) {
     add_value(
-        app, flag,
+        app, flag, "N",
         [flag, max, &target](const std::string& text) {
           using Target = std::remove_reference_t<decltype(target)>;
           target = static_cast<Target>(parse_whole(flag, text, 1, max));
         },
-        help)
-        ->type_name("N");
+        help);
   };
   add_whole("--threads", kMaxThreads, engine.n_threads,
             "CPU threads; default: the cores this process may use");
   add_whole("--context", kMaxPositions, engine.context,
             "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
   add_whole("--prefill-chunk", kMaxChunk, engine.prefill_chunk, "Prompt tokens computed at a time");
-  app.add_flag("--exact", engine.exact,
-               "f32 weights, activations and cache throughout; the CPU always computes so");
+  add_switch(app, "--exact", engine.exact,
+             "f32 weights, activations and cache throughout; the CPU always computes so");
 }
 
 void add_sampling(CLI::App& app, SamplingParams& sampling) {
@@ -164,7 +165,7 @@ void add_sampling(CLI::App& app, SamplingParams& sampling) {
     const std::string flag = std::string("--") + range.name;
     const bool is_real = range.real != nullptr;
     add_value(
-        app, flag,
+        app, flag, is_real ? "X" : "N",
         [flag, range, is_real, &sampling](const std::string& text) {
           if (is_real) {
             sampling.*range.real = parse_real(flag, text, range.min, range.max);
@@ -174,15 +175,13 @@ void add_sampling(CLI::App& app, SamplingParams& sampling) {
           }
         },
         fmt::format("{} (default {})", sampling_help(range.name),
-                    is_real ? defaults.*range.real : static_cast<double>(defaults.*range.whole)))
-        ->type_name(is_real ? "X" : "N");
+                    is_real ? defaults.*range.real : static_cast<double>(defaults.*range.whole)));
   }
   add_value(
-      app, "--seed",
+      app, "--seed", "N",
       [&sampling](const std::string& text) { sampling.seed = parse_seed("--seed", text); },
       fmt::format("Start of the random numbers (default {}); the same seed gives the same answer",
-                  defaults.seed))
-      ->type_name("N");
+                  defaults.seed));
 }
 
 }  // namespace apr::cli

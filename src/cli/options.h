@@ -1,13 +1,17 @@
 // Flags that several verbs share, each group declared by one function.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "apr/generate.h"
+
+// CLI11 costs seconds in every file that includes it: options.cpp and command_line.cpp do.
+namespace CLI {
+class App;
+}
 
 namespace apr::cli {
 
@@ -31,13 +35,18 @@ struct EngineOptions {
   bool exact = false;
 };
 
-// A flag with one value, handed to `set` as typed; of several the last counts.
-CLI::Option* add_value(CLI::App& app, const std::string& name,
-                       std::function<void(const std::string&)> set, const std::string& help);
+// A flag without a value.
+void add_switch(CLI::App& app, const std::string& name, bool& is_given, const std::string& help);
+
+// A flag with one value, handed to `set` as typed; of several the last counts. `value_name` stands
+// for the value in --help.
+void add_value(CLI::App& app, const std::string& name, const std::string& value_name,
+               std::function<void(const std::string&)> set, const std::string& help,
+               bool is_required = false);
 
 // A flag that may be repeated; all values are kept as typed.
-CLI::Option* add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
-                        const std::string& help);
+void add_values(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                const std::string& help);
 
 // MODEL, the first argument of most verbs.
 void add_model(CLI::App& app, std::string& model);

@@ -33,8 +33,8 @@ class PlanVerb : public Verb {
 
 void PlanVerb::add_options(CLI::App& app) {
   add_model(app, model_);
-  app.add_flag("--lowered", lowered_,
-               "Also the executable plans of prefill and decode: kernels, buffers, workspace");
+  add_switch(app, "--lowered", lowered_,
+             "Also the executable plans of prefill and decode: kernels, buffers, workspace");
   add_engine(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, false);

@@ -55,34 +55,30 @@ class RunVerb : public Verb {
 void RunVerb::add_options(CLI::App& app) {
   add_model(app, model_);
   add_value(
-      app, "PROMPT", [this](const std::string& text) { sources_.argument = text; },
-      "The prompt; - (or a pipe) reads it from stdin. After -- it may start with dashes")
-      ->type_name("");
+      app, "PROMPT", "", [this](const std::string& text) { sources_.argument = text; },
+      "The prompt; - (or a pipe) reads it from stdin. After -- it may start with dashes");
   add_value(
-      app, "-p,--prompt", [this](const std::string& text) { sources_.flag = text; }, "The prompt")
-      ->type_name("TEXT");
+      app, "-p,--prompt", "TEXT", [this](const std::string& text) { sources_.flag = text; },
+      "The prompt");
   add_value(
-      app, "-i,--input", [this](const std::string& text) { sources_.file = text; },
+      app, "-i,--input", "FILE", [this](const std::string& text) { sources_.file = text; },
       "The prompt is what FILE holds; taken byte by byte, but with --chat without the "
-      "newline at its end")
-      ->type_name("FILE");
+      "newline at its end");
   add_value(
-      app, "-n,--max-tokens",
+      app, "-n,--max-tokens", "N",
       [this](const std::string& text) {
         generate_.max_tokens =
             parse_whole("--max-tokens", text, 0, std::numeric_limits<int32_t>::max());
       },
-      "Tokens of the answer at most; default: until it ends or the context is full")
-      ->type_name("N");
-  app.add_flag("--chat", is_chat_,
-               "Put the prompt into the model's chat template as a user's message. Without it the "
-               "prompt is a document to continue, special tokens in it count as such");
+      "Tokens of the answer at most; default: until it ends or the context is full");
+  add_switch(app, "--chat", is_chat_,
+             "Put the prompt into the model's chat template as a user's message. Without it the "
+             "prompt is a document to continue, special tokens in it count as such");
   add_value(
-      app, "--system", [this](const std::string& text) { system_ = text; },
-      "The system message of --chat")
-      ->type_name("TEXT");
+      app, "--system", "TEXT", [this](const std::string& text) { system_ = text; },
+      "The system message of --chat");
   add_value(
-      app, "--thinking",
+      app, "--thinking", "on|off",
       [this](const std::string& text) {
         if (text != "on" && text != "off") {
           throw Error(ErrorCode::kUsage,
@@ -90,8 +86,7 @@ void RunVerb::add_options(CLI::App& app) {
         }
         thinking_ = text == "on";
       },
-      "on or off (default) for models that can think before they answer")
-      ->type_name("on|off");
+      "on or off (default) for models that can think before they answer");
   add_sampling(app, generate_.sampling);
   add_values(app, "--stop", generate_.stop_strings,
              "End the answer before this text; may be given several times");

@@ -26,18 +26,16 @@ class TokenizeVerb : public Verb {
 void TokenizeVerb::add_options(CLI::App& app) {
   add_model(app, model_);
   add_value(
-      app, "TEXT", [this](const std::string& text) { sources_.argument = text; },
-      "The text, byte by byte; - (or a pipe) reads it from stdin")
-      ->type_name("");
+      app, "TEXT", "", [this](const std::string& text) { sources_.argument = text; },
+      "The text, byte by byte; - (or a pipe) reads it from stdin");
   add_value(
-      app, "-p,--prompt", [this](const std::string& text) { sources_.flag = text; }, "The text")
-      ->type_name("TEXT");
+      app, "-p,--prompt", "TEXT", [this](const std::string& text) { sources_.flag = text; },
+      "The text");
   add_value(
-      app, "-i,--input", [this](const std::string& text) { sources_.file = text; },
-      "The text is what FILE holds")
-      ->type_name("FILE");
-  app.add_flag("--no-special", no_special_,
-               "Special tokens written in the text (<|im_end|>) are plain text");
+      app, "-i,--input", "FILE", [this](const std::string& text) { sources_.file = text; },
+      "The text is what FILE holds");
+  add_switch(app, "--no-special", no_special_,
+             "Special tokens written in the text (<|im_end|>) are plain text");
   add_output(app, output, false);
 }
 

@@ -1,7 +1,6 @@
 // A verb of the command line: its flags and what it does.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>

@@ -237,7 +237,7 @@ Value tojson_filter(Runtime& rt, Value self, const Args& args) {
       indent_text.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
     }
     style.indent = &indent_text;
-    style.item_separator = ",";
+    style.item_separator = ',';
   }
   if (!separators.missing() && !separators.is(Type::kNone)) {
     const auto items = iterate(rt, separators);
