@@ -6,8 +6,8 @@
 // Moves     n_rows * (row_bytes + n_cols * (4 or 2)) bytes
 // Determinism  gpu_to_gpu   Reference  QuantType::dequantize
 #include APR_QUANT_FILE  // the type, named by the kernel row
+#include "dequant_octet.cuh"
 #include "grid_dependency.cuh"
-#include "mma.cuh"
 #include "params.h"
 #include "reduce.cuh"
 #include "weight.cuh"
@@ -16,32 +16,8 @@ namespace apr {
 
 template <class T, bool kPlanes, bool kHalf>
 __global__ void dequant(const __grid_constant__ DequantParams p) {
-  const int octet = blockIdx.x * blockDim.x + threadIdx.x;
-  const int64_t row = static_cast<int64_t>(p.first_row) + blockIdx.y;
   grid_dependency_wait();
-  if (8 * octet >= p.n_cols) {
-    return;
-  }
-  float values[8];
-  weight_octet<T, kPlanes>(p.w, row, octet, values);
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * p.n_cols + 8 * octet;
-  if constexpr (kHalf) {
-    uint16_t* out = static_cast<uint16_t*>(p.out) + first;
-#pragma unroll
-    for (int elem = 0; elem < 8; ++elem) {
-      if (8 * octet + elem < p.n_cols) {
-        out[elem] = static_cast<uint16_t>(pack_f16(values[elem] * p.scale, 0.0f));
-      }
-    }
-  } else {
-    float* out = static_cast<float*>(p.out) + first;
-#pragma unroll
-    for (int elem = 0; elem < 8; ++elem) {
-      if (8 * octet + elem < p.n_cols) {
-        out[elem] = values[elem];
-      }
-    }
-  }
+  dequant_octet<T, kPlanes, kHalf>(p, blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y);
 }
 
 // The largest |value| of the launch's rows, as f32 bits, into the u32 at p.out, zero before. Grid

@@ -9,7 +9,7 @@ namespace apr {
 // Block `block_idx` of row `row`; block_idx < n_cols / kBlockElems.
 template <class T, bool kPlanes>
 APR_DEVICE auto weight_block(const WeightRef& w, int64_t row, int block_idx) {
-  const int64_t idx = row * (w.n_cols / T::kBlockElems) + block_idx;
+  const int64_t idx = row * quant::row_stride(w.n_cols / T::kBlockElems, 1) + block_idx;
   if constexpr (kPlanes) {
     return quant::PlanesBlock<T>{w.data, w.n_blocks, idx};
   } else {
@@ -21,7 +21,7 @@ APR_DEVICE auto weight_block(const WeightRef& w, int64_t row, int block_idx) {
 template <class T, bool kPlanes>
 APR_DEVICE void weight_octet(const WeightRef& w, int64_t row, int octet, float (&out)[8]) {
   if constexpr (T::kBlockElems == 1) {
-    T::decode8(w.data + (row * w.n_cols + 8 * octet) * T::kBlockBytes, out);
+    T::decode8(w.data + (row * quant::row_stride(w.n_cols, 8) + 8 * octet) * T::kBlockBytes, out);
   } else {
     constexpr int kOctets = T::kBlockElems / 8;
     quant::decode8<T>(weight_block<T, kPlanes>(w, row, octet / kOctets), octet % kOctets, out);

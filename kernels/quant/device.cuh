@@ -20,6 +20,7 @@
 
 #include "f16_value.cuh"
 #include "platform.cuh"
+#include "quant/fault_points.cuh"
 
 namespace apr::quant {
 
@@ -122,6 +123,12 @@ APR_DEVICE uint32_t load_u16(const uint8_t* bytes) {
   return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
 }
 
+// An f16 that scales a block, aligned to kAlign.
+template <int kAlign>
+APR_DEVICE float load_d(const uint8_t* bytes) {
+  return f16_value(d_bits(load_u16<kAlign>(bytes)));
+}
+
 // Byte j of the result is the byte of (high : low) that nibble j of `selector` (0..7) names.
 APR_DEVICE uint32_t byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
 #ifdef APR_DEVICE_CODE
@@ -145,7 +152,7 @@ APR_DEVICE uint32_t spread4(uint32_t bits) {
 // Weights [8 octet, + 8) of a block, as decode_reference gives them.
 template <class T, class Block>
 APR_DEVICE void decode8(const Block& block, int octet, float (&out)[8]) {
-  const Affine affine = T::affine(block, 8 * octet / T::kGroupElems);
+  const Affine affine = T::affine(block, scale_selector(8 * octet / T::kGroupElems));
   for (int half = 0; half < 2; ++half) {
     const uint32_t quants = T::quants4(block, 2 * octet + half);
     for (int elem = 0; elem < 4; ++elem) {

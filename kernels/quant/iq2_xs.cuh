@@ -48,7 +48,7 @@ struct IQ2_XS {
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     const uint32_t scale = block.template segment<2>()[group / 2] >> (4 * (group % 2)) & 15;
-    const float d = f16_value(load_u16<2>(block.template segment<0>()));
+    const float d = load_d<2>(block.template segment<0>());
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
   }
 };

@@ -49,7 +49,7 @@ struct IQ2_XXS {
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<1>();
     const uint32_t scale = load_u32<kAlign>(block.template segment<1>() + 8 * group + 4) >> 28;
-    const float d = f16_value(load_u16<2>(block.template segment<0>()));
+    const float d = load_d<2>(block.template segment<0>());
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
   }
 };

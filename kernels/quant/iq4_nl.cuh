@@ -31,7 +31,7 @@ struct IQ4_NL {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {f16_value(load_u16<2>(block.template segment<0>())), 0.0f};
+    return {load_d<2>(block.template segment<0>()), 0.0f};
   }
 };
 

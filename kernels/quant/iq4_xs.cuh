@@ -46,8 +46,8 @@ struct IQ4_XS {
     const uint8_t* d = block.template segment<0>();
     const uint32_t low = block.template segment<1>()[group / 2] >> (4 * (group % 2)) & 15;
     const uint32_t high = load_u16<kAlign>(d + 2) >> (2 * group) & 3;
-    return {mul_rn(f16_value(load_u16<kAlign>(d)),
-                   static_cast<float>(static_cast<int>(low | high << 4) - 32)),
+    return {mul_rn(load_d<kAlign>(d),
+                   static_cast<float>(static_cast<int>(low | high_bits(high) << 4) - 32)),
             0.0f};
   }
 };

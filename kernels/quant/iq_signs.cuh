@@ -51,7 +51,7 @@ APR_DEVICE uint32_t complete_sign_bits(uint32_t bits) {
 // Four magnitudes 1..127 (the low 32 bits), negated where bits 0..3 of `signs` are set, biased by
 // 128.
 APR_DEVICE uint32_t signed_quants(uint64_t magnitudes, uint32_t signs) {
-  const uint32_t ones = spread4(signs);
+  const uint32_t ones = spread4(sign_bits(signs));
   return ((static_cast<uint32_t>(magnitudes) ^ ones * 255) + ones) ^ 0x80808080u;
 }
 

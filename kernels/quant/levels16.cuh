@@ -70,7 +70,7 @@ APR_DEVICE uint32_t biased_levels(BiasedLevels levels, uint32_t nibbles) {
   const uint32_t index = (pairs | pairs >> 8) & 0xffffu;  // four 4-bit indices
   const uint32_t low = byte_perm(levels.words[0], levels.words[1], index & 0x7777u);
   const uint32_t high = byte_perm(levels.words[2], levels.words[3], index & 0x7777u);
-  return byte_perm(low, high, 0x3210u | (index & 0x8888u) >> 1);
+  return byte_perm(low, high, 0x3210u | sign_bits(index & 0x8888u) >> 1);
 }
 
 }  // namespace apr::quant

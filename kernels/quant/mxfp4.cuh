@@ -33,7 +33,7 @@ struct MXFP4 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    const uint32_t e = block.template segment<0>()[0];
+    const uint32_t e = d_bits(block.template segment<0>()[0]);
     return {f32_of_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23), 0.0f};
   }
 };

@@ -58,7 +58,7 @@ struct NVFP4 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t byte = block.template segment<0>()[group];
+    const uint32_t byte = d_bits(block.template segment<0>()[group]);
     const uint32_t magnitude = byte & 0x7fu;
     const float normal = f32_of_bits((magnitude << 20) + (119u << 23));
     const float subnormal = static_cast<float>(magnitude) * 0x1p-10f;

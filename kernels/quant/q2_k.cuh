@@ -62,8 +62,8 @@ struct Q2_K {
     constexpr int kAlign = Block::template align<2>();
     const uint32_t scale_min = block.template segment<0>()[group];
     const uint8_t* d = block.template segment<2>();
-    return {mul_rn(f16_value(load_u16<kAlign>(d)), static_cast<float>(scale_min & 15)),
-            -mul_rn(f16_value(load_u16<kAlign>(d + 2)), static_cast<float>(scale_min >> 4))};
+    return {mul_rn(load_d<kAlign>(d), static_cast<float>(scale_min & 15)),
+            negated(mul_rn(load_d<kAlign>(d + 2), static_cast<float>(scale_min >> 4)))};
   }
 };
 

@@ -40,7 +40,7 @@ struct Q4_0 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {f16_value(load_u16<2>(block.template segment<0>())), 0.0f};
+    return {load_d<2>(block.template segment<0>()), 0.0f};
   }
 };
 

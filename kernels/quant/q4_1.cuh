@@ -44,7 +44,7 @@ struct Q4_1 {
   APR_DEVICE static Affine affine(const Block& block, int) {
     constexpr int kAlign = Block::template align<0>();
     const uint8_t* d = block.template segment<0>();
-    return {f16_value(load_u16<kAlign>(d)), f16_value(load_u16<kAlign>(d + 2))};
+    return {load_d<kAlign>(d), load_d<kAlign>(d + 2)};
   }
 };
 

@@ -59,8 +59,8 @@ struct Q4_K {
     const uint8_t* d = block.template segment<0>();
     const ScaleMin packed =
         scale_min_k4<Block::template align<1>()>(block.template segment<1>(), group);
-    return {mul_rn(f16_value(load_u16<kAlign>(d)), static_cast<float>(packed.scale)),
-            -mul_rn(f16_value(load_u16<kAlign>(d + 2)), static_cast<float>(packed.min))};
+    return {mul_rn(load_d<kAlign>(d), static_cast<float>(packed.scale)),
+            negated(mul_rn(load_d<kAlign>(d + 2), static_cast<float>(packed.min)))};
   }
 };
 

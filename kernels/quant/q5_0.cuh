@@ -40,11 +40,12 @@ struct Q5_0 {
     const uint32_t qs =
         load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 4));
     const uint32_t qh = load_u32<Block::template align<1>()>(block.template segment<1>());
-    return (qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu) | spread4(qh >> (4 * quartet)) << 4;
+    const uint32_t fifth = high_bits(spread4(qh >> (4 * quartet)));
+    return (qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu) | fifth << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {f16_value(load_u16<2>(block.template segment<0>())), 0.0f};
+    return {load_d<2>(block.template segment<0>()), 0.0f};
   }
 };
 

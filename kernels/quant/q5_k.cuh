@@ -58,7 +58,7 @@ struct Q5_K {
                                                              32 * (sub / 2) + 4 * (quartet % 8));
     const uint32_t qh =
         load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 8));
-    return (qs >> (4 * (sub % 2)) & 0x0f0f0f0fu) | (qh >> sub & 0x01010101u) << 4;
+    return (qs >> (4 * (sub % 2)) & 0x0f0f0f0fu) | high_bits(qh >> sub & 0x01010101u) << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
@@ -66,8 +66,8 @@ struct Q5_K {
     const uint8_t* d = block.template segment<0>();
     const ScaleMin packed =
         scale_min_k4<Block::template align<1>()>(block.template segment<1>(), group);
-    return {mul_rn(f16_value(load_u16<kAlign>(d)), static_cast<float>(packed.scale)),
-            -mul_rn(f16_value(load_u16<kAlign>(d + 2)), static_cast<float>(packed.min))};
+    return {mul_rn(load_d<kAlign>(d), static_cast<float>(packed.scale)),
+            negated(mul_rn(load_d<kAlign>(d + 2), static_cast<float>(packed.min)))};
   }
 };
 

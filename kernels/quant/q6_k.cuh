@@ -56,12 +56,13 @@ struct Q6_K {
         block.template segment<0>() + 64 * half + 32 * (group % 2) + 4 * word);
     const uint32_t qh =
         load_u32<Block::template align<1>()>(block.template segment<1>() + 32 * half + 4 * word);
-    return (ql >> (group < 2 ? 0 : 4) & 0x0f0f0f0fu) | (qh >> (2 * group) & 0x03030303u) << 4;
+    const uint32_t high = high_bits(qh >> (2 * group) & 0x03030303u);
+    return (ql >> (group < 2 ? 0 : 4) & 0x0f0f0f0fu) | high << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const int8_t scale = static_cast<int8_t>(block.template segment<2>()[group]);
-    const float d = f16_value(load_u16<2>(block.template segment<3>()));
+    const int scale = signed_byte(block.template segment<2>()[group]);
+    const float d = load_d<2>(block.template segment<3>());
     return {mul_rn(d, static_cast<float>(scale)), 0.0f};
   }
 };

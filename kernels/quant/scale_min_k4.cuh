@@ -41,8 +41,8 @@ APR_DEVICE ScaleMin scale_min_k4(const uint8_t* packed, int sub) {
   if (sub < 4) {
     return {word0 >> shift & 63, word1 >> shift & 63};
   }
-  return {(word2 >> shift & 15) | (word0 >> shift >> 2 & 48),
-          (word2 >> shift >> 4 & 15) | (word1 >> shift >> 2 & 48)};
+  return {(word2 >> shift & 15) | high_bits(word0 >> shift >> 2 & 48),
+          (word2 >> shift >> 4 & 15) | high_bits(word1 >> shift >> 2 & 48)};
 }
 
 }  // namespace apr::quant

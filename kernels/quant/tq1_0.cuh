@@ -72,7 +72,7 @@ struct TQ1_0 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {f16_value(load_u16<2>(block.template segment<2>())), 0.0f};
+    return {load_d<2>(block.template segment<2>()), 0.0f};
   }
 };
 

@@ -42,7 +42,7 @@ struct TQ2_0 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {f16_value(load_u16<2>(block.template segment<1>())), 0.0f};
+    return {load_d<2>(block.template segment<1>()), 0.0f};
   }
 };
 
