@@ -28,31 +28,22 @@ inline DequantThread host_dequant(const QuantType& type, bool planes, bool half)
   return nullptr;
 }
 
-template <class T, int kSegment = 0>
-void copy_planes(const uint8_t* raw, int64_t n_blocks, std::vector<uint8_t>& planes) {
-  if constexpr (kSegment == 0) {
-    planes.resize(static_cast<size_t>(quant::plane_offset_bytes<T, T::kSegments>(n_blocks)));
-  }
-  if constexpr (kSegment < T::kSegments) {
-    for (int64_t block = 0; block < n_blocks; ++block) {
-      std::memcpy(planes.data() + quant::plane_offset_bytes<T, kSegment>(n_blocks) +
-                      block * T::kSegmentBytes[kSegment],
-                  raw + block * T::kBlockBytes + quant::segment_offset_bytes<T>(kSegment),
-                  static_cast<size_t>(T::kSegmentBytes[kSegment]));
-    }
-    copy_planes<T, kSegment + 1>(raw, n_blocks, planes);
-  }
-}
-
-// The planes layout, by the contract of device.cuh alone; the raw bytes of a plain type.
-inline std::vector<uint8_t> host_planes(const QuantType& type, const uint8_t* raw,
-                                        int64_t n_blocks) {
+// The planes layout, by the contract of device.cuh alone; nothing for a plain type.
+inline std::vector<uint8_t> host_planes(const QuantType& type, const uint8_t* raw, int64_t n_rows,
+                                        int64_t n_cols) {
   std::vector<uint8_t> planes;
-#define APR_QUANT_TYPE(type_id, name, Traits, file)      \
-  if constexpr (quant::Traits::kBlockElems > 1) {        \
-    if (type.id == type_id) {                            \
-      copy_planes<quant::Traits>(raw, n_blocks, planes); \
-    }                                                    \
+#define APR_QUANT_TYPE(type_id, name, Traits, file)                                             \
+  if constexpr (quant::Traits::kBlockElems > 1) {                                               \
+    using T = quant::Traits;                                                                    \
+    if (type.id == type_id) {                                                                   \
+      planes.resize(static_cast<size_t>(quant::planes_bytes<T>(n_rows, n_cols)));               \
+      for (int64_t block = 0; block < n_rows * n_cols / T::kBlockElems; ++block) {              \
+        const int64_t per_row = n_cols / T::kBlockElems;                                        \
+        quant::copy_to_planes<T>(raw + block * T::kBlockBytes,                                  \
+                                 quant::planes_block<T>(planes.data(), n_cols, block / per_row, \
+                                                        static_cast<int>(block % per_row)));    \
+      }                                                                                         \
+    }                                                                                           \
   }
 #include "quant/type_rows.inc"
 #undef APR_QUANT_TYPE
@@ -64,14 +55,13 @@ inline void run_host_dequant(const DequantProblem& problem, bool planes, bool ha
                              void* out) {
   const auto* raw = reinterpret_cast<const uint8_t*>(problem.raw.data());
   const std::vector<uint8_t> packed =
-      planes ? host_planes(*problem.type, raw, problem.n_blocks()) : std::vector<uint8_t>();
-  const DequantParams params{
-      {planes ? packed.data() : raw, problem.n_blocks(), static_cast<int32_t>(problem.n_rows),
-       static_cast<int32_t>(problem.n_cols)},
-      out,
-      0,
-      static_cast<int32_t>(problem.n_stored),
-      scale};
+      planes ? host_planes(*problem.type, raw, problem.n_rows, problem.n_cols) : std::vector<uint8_t>();
+  DequantParams params{};
+  params.w = {planes ? packed.data() : raw,
+              static_cast<int32_t>(problem.n_rows), static_cast<int32_t>(problem.n_cols)};
+  params.out = out;
+  params.n_cols = static_cast<int32_t>(problem.n_stored);
+  params.scale = scale;
   const DequantThread thread = host_dequant(*problem.type, planes, half);
   for (int row = 0; row < static_cast<int>(problem.n_rows); ++row) {
     for (int octet = 0; octet < 256; ++octet) {  // a block of threads
