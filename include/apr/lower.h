@@ -23,6 +23,14 @@ struct Target {
   Phase phase = Phase::kPrefill;
   int64_t max_rows = 512;      // tokens of a chunk
   int64_t max_logit_rows = 1;  // rows whose logits may be asked for in one step
+  bool f16_rows = false;  // CUDA prefill: products take 16-bit rows, which fused stages hand on
+};
+
+// How a value lies in the workspace.
+enum class ValueFormat {
+  kF32,      // [rows, row_elems] f32; or i32
+  kF16Rows,  // [max_rows, row_elems] f16, then [max_rows] f32: row r is its f16 values times r's
+             // f32
 };
 
 struct Stage {
@@ -37,7 +45,8 @@ struct ExecPlan {
   Target target;
   std::vector<Stage> stages;
   std::vector<int64_t>
-      value_offset_bytes;  // [n_values] into the workspace, 64-aligned; at max rows
+      value_offset_bytes;                 // [n_values] into the workspace, 64-aligned; at max rows
+  std::vector<ValueFormat> value_format;  // [n_values]
   int64_t workspace_bytes = 0;
 };
 

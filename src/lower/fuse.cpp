@@ -1,5 +1,6 @@
 #include "lower/fuse.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace apr {
@@ -76,6 +77,76 @@ std::optional<FusedRange> match_matvec(const Plan& plan, size_t first) {
   return run.range(kernel);
 }
 
+bool is_row_norm(const Op& op) {
+  return op.kind == OpKind::kRmsNorm && op.n_heads == 1;
+}
+
+bool has_token_rows(const Plan& plan, ValueId id) {
+  return plan.values[static_cast<size_t>(id)].rows == RowDomain::kTokens;
+}
+
+// Whether `id`, of token rows, has readers and all of them are products.
+bool read_by_products_alone(const Plan& plan, ValueId id) {
+  int n_readers = 0;
+  for (const Op& op : plan.ops) {
+    if (std::find(op.inputs.begin(), op.inputs.end(), id) != op.inputs.end()) {
+      if (op.kind != OpKind::kMatmul) {
+        return false;
+      }
+      ++n_readers;
+    }
+  }
+  const Value& value = plan.values[static_cast<size_t>(id)];
+  // The f32 that belong to the rows lie behind them, aligned, in what f32 rows would take.
+  return n_readers > 0 && value.rows == RowDomain::kTokens && value.row_elems() % 4 == 0;
+}
+
+std::optional<FusedRange> match_project(const Plan& plan, size_t first) {
+  constexpr size_t kMostMatmuls = 4;
+  Run run(plan, first);
+  std::vector<const Op*> matmuls;
+  while (run.at(OpKind::kMatmul) && matmuls.size() < kMostMatmuls &&
+         has_token_rows(plan, run.op().outputs[0]) &&
+         (matmuls.empty() || run.op().inputs[0] == matmuls[0]->inputs[0])) {
+    matmuls.push_back(&run.op());
+    run.take(OpKind::kMatmul);
+  }
+  if (matmuls.empty()) {
+    return std::nullopt;
+  }
+  // What is fused into the last op is not stored: nothing else may read it.
+  const auto used_here = [&](const Op& op) {
+    return only_read_by(plan, op.outputs[0], first, static_cast<size_t>(run.count()) + 1);
+  };
+  if (matmuls.size() == 2 && run.at(OpKind::kSwiglu) &&
+      run.op().inputs[0] == matmuls[0]->outputs[0] &&
+      run.op().inputs[1] == matmuls[1]->outputs[0] && used_here(*matmuls[0]) &&
+      used_here(*matmuls[1])) {
+    run.take(OpKind::kSwiglu);
+    return run.range("project_swiglu");
+  }
+  if (matmuls.size() == 1 && run.at(OpKind::kAdd) && run.op().inputs[1] == matmuls[0]->outputs[0] &&
+      used_here(*matmuls[0])) {
+    const ValueId sum = run.op().outputs[0];
+    run.take(OpKind::kAdd);
+    const bool has_norm =
+        run.at(OpKind::kRmsNorm) && is_row_norm(run.op()) && run.op().inputs[0] == sum;
+    return has_norm && run.take(OpKind::kRmsNorm) ? run.range("project_add_norm")
+                                                  : run.range("project_add");
+  }
+  return run.range("project");
+}
+
+std::optional<FusedRange> match_norm_rows(const Plan& plan, size_t first) {
+  Run run(plan, first);
+  if (run.at(OpKind::kRmsNorm) && is_row_norm(run.op()) &&
+      read_by_products_alone(plan, run.op().outputs[0])) {
+    run.take(OpKind::kRmsNorm);
+    return run.range("norm_rows");
+  }
+  return std::nullopt;
+}
+
 std::optional<FusedRange> match_qk_rope_append(const Plan& plan, size_t first) {
   Run run(plan, first);
   run.take(OpKind::kSplitHeads);
@@ -101,21 +172,35 @@ std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
 
 }  // namespace
 
-std::vector<FusedRange> fuse_for_cuda(const Plan& plan, Phase phase) {
+std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
   std::vector<FusedRange> ranges;
   for (size_t op_idx = 0; op_idx < plan.ops.size();) {
     std::optional<FusedRange> range = match_qk_rope_append(plan, op_idx);
-    if (!range && phase == Phase::kDecode) {
+    if (!range && target.phase == Phase::kDecode) {
       range = match_matvec(plan, op_idx);
     }
-    if (!range && phase == Phase::kDecode) {
+    if (!range && target.phase == Phase::kDecode) {
       range = match_attention(plan, op_idx);
+    }
+    if (!range && target.phase == Phase::kPrefill && target.f16_rows) {
+      range = match_project(plan, op_idx);
+      if (!range) {
+        range = match_norm_rows(plan, op_idx);
+      }
     }
     ranges.push_back(range.value_or(
         FusedRange{static_cast<int>(op_idx), 1, op_kind_name(plan.ops[op_idx].kind)}));
     op_idx += static_cast<size_t>(ranges.back().n_ops);
   }
   return ranges;
+}
+
+ValueFormat last_value_format(const Plan& plan, const FusedRange& range) {
+  const Op& last = plan.ops[static_cast<size_t>(range.first_op + range.n_ops - 1)];
+  const bool makes_rows = range.kernel == "norm_rows" || range.kernel == "project_swiglu" ||
+                          range.kernel == "project_add_norm";
+  return makes_rows && read_by_products_alone(plan, last.outputs[0]) ? ValueFormat::kF16Rows
+                                                                     : ValueFormat::kF32;
 }
 
 }  // namespace apr

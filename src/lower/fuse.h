@@ -18,7 +18,17 @@ struct FusedRange {
 //   decode   [take_rows] [rms_norm] matmul+ [add]      "matvec"        same input, add after one
 //            [rms_norm] matmul matmul swiglu           "matvec_swiglu" same type and shape
 //            attention [sigmoid_gate]                  "attention_decode"
+//   prefill with f16_rows, of token rows:
+//            matmul+                                   "project"       same input, up to 4
+//            matmul matmul swiglu                      "project_swiglu"
+//            matmul add                                "project_add"
+//            matmul add rms_norm                       "project_add_norm"
+//            rms_norm                                  "norm_rows"     read by products alone
 //   both     [split_heads] [rms_norm]* rope rope kv_append   "qk_rope_append"
-std::vector<FusedRange> fuse_for_cuda(const Plan& plan, Phase phase);
+std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target);
+
+// How the value lies that a stage's last op makes: as f16 rows where the stage can make them and
+// only products read them.
+ValueFormat last_value_format(const Plan& plan, const FusedRange& range);
 
 }  // namespace apr

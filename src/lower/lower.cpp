@@ -126,8 +126,13 @@ ExecPlan lower(const Plan& plan, const Target& target) {
   exec.target = target;
   const std::vector<FusedRange> ranges = target.backend == BackendKind::kCpu
                                              ? unfused_for_cpu(plan, target.kernels)
-                                             : fuse_for_cuda(plan, target.phase);
+                                             : fuse_for_cuda(plan, target);
+  exec.value_format.assign(plan.values.size(), ValueFormat::kF32);
   for (const FusedRange& range : ranges) {
+    const Op& last = plan.ops[static_cast<size_t>(range.first_op + range.n_ops - 1)];
+    if (!last.outputs.empty()) {
+      exec.value_format[static_cast<size_t>(last.outputs[0])] = last_value_format(plan, range);
+    }
     Contract contract = Contract::kBitwise;
     for (int op_idx = range.first_op; op_idx < range.first_op + range.n_ops; ++op_idx) {
       const Op& op = plan.ops[static_cast<size_t>(op_idx)];
@@ -152,9 +157,11 @@ std::string print_exec_plan(const ExecPlan& exec) {
     std::string outputs;
     for (const ValueId id : stage.materialised) {
       const Value& value = exec.plan->values[static_cast<size_t>(id)];
-      outputs +=
-          fmt::format("  {} @{} {}", value.name, exec.value_offset_bytes[static_cast<size_t>(id)],
-                      format_bytes(static_cast<uint64_t>(value_bytes(value, target))));
+      outputs += fmt::format(
+          "  {}{} @{} {}", value.name,
+          exec.value_format[static_cast<size_t>(id)] == ValueFormat::kF16Rows ? ".f16" : "",
+          exec.value_offset_bytes[static_cast<size_t>(id)],
+          format_bytes(static_cast<uint64_t>(value_bytes(value, target))));
     }
     out += fmt::format("{:4}  ops {}..{}  {:24} {:8}{}\n", stage_idx, stage.first_op,
                        stage.first_op + stage.n_ops - 1, stage.kernel,

@@ -1,0 +1,102 @@
+// What the kernels around 16-bit products share: a few neighbouring values of a row, and the values
+// behind the products.
+#pragma once
+
+#include "mma.cuh"
+#include "params.h"
+#include "power_of_two.cuh"
+#include "reduce.cuh"
+
+namespace apr {
+
+// kVector neighbours of a row, loaded and stored at once: 1, or 4 at 16-byte aligned addresses.
+template <int kVector>
+struct Lanes {
+  float v[kVector];
+
+  __device__ static Lanes load(const float* from) {
+    Lanes lanes;
+    if constexpr (kVector == 4) {
+      const float4 loaded = *reinterpret_cast<const float4*>(from);
+      lanes.v[0] = loaded.x;
+      lanes.v[1] = loaded.y;
+      lanes.v[2] = loaded.z;
+      lanes.v[3] = loaded.w;
+    } else {
+      lanes.v[0] = *from;
+    }
+    return lanes;
+  }
+  __device__ void store(float* to) const {
+    if constexpr (kVector == 4) {
+      *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+      *to = v[0];
+    }
+  }
+  // Of value * scale.
+  __device__ void store_f16(uint16_t* to, float scale) const {
+    if constexpr (kVector == 4) {
+      *reinterpret_cast<uint2*>(to) =
+          make_uint2(pack_f16(v[0] * scale, v[1] * scale), pack_f16(v[2] * scale, v[3] * scale));
+    } else {
+      *to = static_cast<uint16_t>(pack_f16(v[0] * scale, 0.0f));
+    }
+  }
+  __device__ float largest() const {
+    float found = 0.0f;
+#pragma unroll
+    for (int lane = 0; lane < kVector; ++lane) {
+      found = fmaxf(found, fabsf(v[lane]));
+    }
+    return found;
+  }
+};
+
+// One row of ProductColumns.
+template <int kVector>
+struct ProductRow {
+  const float* products;  // of the first column
+  const float* bias;
+  float undo_row, undo_weight;
+
+  __device__ ProductRow(const Products& all, const ProductColumns& columns, int64_t row)
+      : products(all.data + row * all.stride + columns.first_col),
+        bias(columns.bias),
+        undo_row(all.undo == nullptr ? 1.0f : all.undo[row]),
+        undo_weight(all.undo == nullptr ? 1.0f : power_to_f16(*columns.largest).down) {}
+
+  // The values of columns [col, col + kVector).
+  __device__ Lanes<kVector> at(int col) const {
+    Lanes<kVector> lanes = Lanes<kVector>::load(products + col);
+#pragma unroll
+    for (int lane = 0; lane < kVector; ++lane) {
+      // One power after the other: together they may leave the range of f32 though the value is in.
+      lanes.v[lane] = lanes.v[lane] * undo_row * undo_weight;
+    }
+    if (bias != nullptr) {
+      const Lanes<kVector> added = Lanes<kVector>::load(bias + col);
+#pragma unroll
+      for (int lane = 0; lane < kVector; ++lane) {
+        lanes.v[lane] += added.v[lane];
+      }
+    }
+    return lanes;
+  }
+};
+
+// Ends a row of `n_cols` values that `value_at` gives, [col, col + kVector) at a time: as f16 with
+// the row's power of two. Every thread of the block calls; `largest` is the thread's own.
+template <int kVector, class ValueAt>
+__device__ void store_f16_row(const F16Rows& y, int64_t row, int n_cols, float largest,
+                              float* scratch, const ValueAt& value_at) {
+  const PowerOfTwo power = power_to_f16(block_max(largest, scratch));
+  for (int col = kVector * threadIdx.x; col < n_cols; col += kVector * blockDim.x) {
+    value_at(col).store_f16(y.values + row * n_cols + col, power.up);
+  }
+  if (threadIdx.x == 0) {
+    y.undo[row] = power.down;
+  }
+}
+
+}  // namespace apr

@@ -1,0 +1,53 @@
+#include "cuda/dequantizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace apr::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+constexpr int64_t kBlockCols = 8 * kThreads;
+constexpr int64_t kMostGridRows = 65535;  // the second axis of a grid
+
+std::string dequant_row(const Weight& weight, const char* form) {
+  const bool is_plain = block_segments(*weight.type).empty();
+  return fmt::format("dequant.{}.{}.{}", weight.type->name, is_plain ? "raw" : "planes", form);
+}
+
+}  // namespace
+
+void Dequantizer::launch_over_rows(const std::string& kernel, const Weight& weight, RowRange rows,
+                                   std::byte* out, int64_t out_row_bytes, const float* largest) {
+  DequantParams params{
+      weights_.matrix(weight), nullptr, 0, static_cast<int32_t>(weight.n_cols), 1.0F, largest};
+  for (int64_t done = 0; done < rows.n_rows; done += kMostGridRows) {
+    params.first_row = static_cast<int32_t>(rows.first + done);
+    params.out = out + done * out_row_bytes;
+    launch(kernels_, kernel,
+           {.grid_x = static_cast<uint32_t>((weight.n_cols + kBlockCols - 1) / kBlockCols),
+            .grid_y = static_cast<uint32_t>(std::min(kMostGridRows, rows.n_rows - done)),
+            .block_x = kThreads},
+           stream_, params);
+    ++launches_[kernel];
+  }
+}
+
+void Dequantizer::to_f32(const Weight& weight, RowRange rows, float* out) {
+  launch_over_rows(dequant_row(weight, "f32"), weight, rows, reinterpret_cast<std::byte*>(out),
+                   weight.n_cols * 4, nullptr);
+}
+
+void Dequantizer::to_f16(const Weight& weight, RowRange rows, const float* largest, uint16_t* out) {
+  launch_over_rows(dequant_row(weight, "f16"), weight, rows, reinterpret_cast<std::byte*>(out),
+                   weight.n_cols * 2, largest);
+}
+
+void Dequantizer::find_largest(const Weight& weight, float* largest) {
+  // Every row goes into the one maximum: no step from row to row.
+  launch_over_rows(fmt::format("absmax.{}", weight.type->name), weight, {0, weight.n_rows},
+                   reinterpret_cast<std::byte*>(largest), 0, nullptr);
+}
+
+}  // namespace apr::cuda

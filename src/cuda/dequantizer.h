@@ -1,0 +1,48 @@
+// Launches of kernels/dequant.cu: rows of matrices to f32 or f16, and the largest value of one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "cuda/launch.h"
+#include "cuda/weights.h"
+
+namespace apr::cuda {
+
+struct RowRange {
+  int64_t first = 0, n_rows = 0;
+};
+
+class Dequantizer {
+ public:
+  // All three must outlive it.
+  Dequantizer(const KernelLibrary& kernels, const Stream& stream, const DeviceWeights& weights)
+      : kernels_(kernels), stream_(stream), weights_(weights) {}
+
+  // out [rows.n_rows, n_cols] f32, 16-byte aligned: bit for bit the scalar reference's values.
+  void to_f32(const Weight& weight, RowRange rows, float* out);
+
+  // out [rows.n_rows, n_cols] f16, 16-byte aligned: values by the power of two that brings
+  // `largest`, one f32 on the device, to [2^13, 2^14).
+  void to_f16(const Weight& weight, RowRange rows, const float* largest, uint16_t* out);
+
+  // largest = max |value|; one f32 on the device, zero before.
+  void find_largest(const Weight& weight, float* largest);
+
+  using Launches = std::map<std::string, int64_t, std::less<>>;
+  const Launches& launches() const { return launches_; }  // so far, by kernel row
+
+ private:
+  // `out` steps out_row_bytes a row.
+  void launch_over_rows(const std::string& kernel, const Weight& weight, RowRange rows,
+                        std::byte* out, int64_t out_row_bytes, const float* largest);
+
+  const KernelLibrary& kernels_;
+  const Stream& stream_;
+  const DeviceWeights& weights_;
+  Launches launches_;
+};
+
+}  // namespace apr::cuda

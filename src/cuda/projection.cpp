@@ -1,0 +1,291 @@
+#include "cuda/projection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apr/error.h"
+#include "cuda/error.h"
+#include "cuda/launch_product_rows.h"
+
+namespace apr::cuda {
+namespace {
+
+constexpr int64_t kMostTileBytes = int64_t{256} << 20;  // of weight scratch
+constexpr int64_t kDp4aTile = 64;
+constexpr int64_t kQ8Elems = 32;
+constexpr uint32_t kThreads = 256;
+
+bool is_f32(const Weight& weight) {
+  return weight.type->name == "F32";
+}
+
+void require(bool good, PrefillGemm mode, const ProjectionArgs& args, const std::string& what) {
+  if (!good) {
+    throw Error(ErrorCode::kInference,
+                fmt::format("{} product of {}: {}", prefill_gemm_name(mode),
+                            args.weight == nullptr ? "no weight" : args.weight->name, what));
+  }
+}
+
+void check_args(PrefillGemm mode, const ProjectionArgs& args) {
+  require(args.weight != nullptr, mode, args, "weight is null");
+  require(args.x != nullptr, mode, args, "x is null");
+  require(args.y != nullptr, mode, args, "y is null");
+  require(
+      args.ldc >= args.weight->n_rows, mode, args,
+      fmt::format("ldc is {}, less than the {} rows of the matrix", args.ldc, args.weight->n_rows));
+}
+
+}  // namespace
+
+std::vector<ProjectionGroup> projection_groups(const ExecPlan& prefill) {
+  std::vector<ProjectionGroup> groups;
+  for (const Stage& stage : prefill.stages) {
+    ProjectionGroup group;
+    for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
+      const Op& op = prefill.plan->ops[static_cast<size_t>(op_idx)];
+      if (op.kind == OpKind::kMatmul) {
+        group.layer_idx = op.layer_idx;
+        group.every_row =
+            prefill.plan->values[static_cast<size_t>(op.outputs[0])].rows == RowDomain::kTokens;
+        group.weights.push_back(op.weights[0]);
+      }
+    }
+    if (!group.weights.empty()) {
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
+                       const DeviceFacts& device, const DeviceWeights& weights,
+                       std::span<const ProjectionGroup> groups, const Options& options)
+    : kernels_(kernels),
+      stream_(stream),
+      weights_(weights),
+      small_shared_(device.cc_major < 8),
+      mode_(choose_prefill_gemm(options.requested, options.exact).ran),
+      max_rows_(options.max_rows),
+      dequantizer_(kernels, stream, weights),
+      half_weights_(dequantizer_, stream, groups),
+      cublas_workspace_(kWorkspaceBytes, "cuBLAS"),
+      cublas_(create_cublas(stream)) {
+  APR_CUDA(api().cublasSetWorkspace(cublas_.get(), cublas_workspace_.data(), kWorkspaceBytes));
+  report_ = report_for(groups);
+  report_.requested = options.requested;
+  if (mode_ != options.requested) {
+    report_.reason = choose_prefill_gemm(options.requested, options.exact).reason;
+  }
+  if (mode_ == PrefillGemm::kF16) {
+    const HalfStoreChoice choice = half_weights_.prewarm(device_memory().free_bytes);
+    half_store_ = choice.store;
+    report_.reason = choice.reason;
+  }
+  allocate(groups);
+}
+
+PrefillGemmReport Projection::report_for(std::span<const ProjectionGroup> groups) const {
+  PrefillGemmReport report{mode_, mode_};
+  int n_ran = 0, n_refused = 0;
+  for (const ProjectionGroup& group : groups) {
+    for (const Weight* weight : group.weights) {
+      const GemmChoice choice = choose_gemm(mode_, *weight, weight->n_rows);
+      (choice.ran == mode_ ? n_ran : n_refused) += 1;
+      if (report.reason.empty()) {
+        report.reason = choice.reason;
+      }
+    }
+  }
+  if (n_refused > 0) {
+    report.reason =
+        fmt::format("f32 for {} of {} matrices: {}", n_refused, n_ran + n_refused, report.reason);
+    report.ran = n_ran > 0 ? mode_ : PrefillGemm::kF32;
+  }
+  return report;
+}
+
+void Projection::allocate(std::span<const ProjectionGroup> groups) {
+  int64_t scratch_bytes = 0, most_cols = 0, most_products = 0;
+  for (const ProjectionGroup& group : groups) {
+    int64_t n_products = 0;
+    for (const Weight* weight : group.weights) {
+      const PrefillGemm ran = choose_gemm(mode_, *weight, weight->n_rows).ran;
+      const bool needs_scratch = (ran == PrefillGemm::kF32 && !is_f32(*weight)) ||
+                                 (ran == PrefillGemm::kF16 && !half_weights_.kept(*weight));
+      const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
+      if (needs_scratch) {
+        const int64_t tile_bytes =
+            std::min(weight->n_rows, std::max(kMostTileBytes / row_bytes, int64_t{1})) * row_bytes;
+        scratch_bytes = std::max(scratch_bytes, tile_bytes);
+      }
+      n_products += weight->n_rows;
+      most_cols = std::max(most_cols, weight->n_cols);
+    }
+    if (group.every_row) {
+      most_products = std::max(most_products, n_products);
+    }
+  }
+  weight_scratch_ = DeviceBuffer(static_cast<size_t>(scratch_bytes), "prefill weight scratch");
+  if (mode_ == PrefillGemm::kF32) {
+    return;
+  }
+  const bool half = mode_ == PrefillGemm::kF16;
+  const auto buffer = [&](int64_t elems_per_row, int64_t elem_bytes) {
+    return DeviceBuffer(static_cast<size_t>(max_rows_ * elems_per_row * elem_bytes),
+                        "prefill scratch");
+  };
+  x_scratch_ = buffer(most_cols, half ? 2 : 1);
+  if (half) {
+    undo_scratch_ = buffer(1, 4);
+    products_ = buffer(most_products, 4);
+  } else {
+    q8_scale_ = buffer((most_cols + kQ8Elems - 1) / kQ8Elems, 4);
+    q8_sum_ = buffer((most_cols + kQ8Elems - 1) / kQ8Elems, 4);
+  }
+}
+
+PrefillGemm Projection::project(const ProjectionArgs& args) {
+  check_args(mode_, args);
+  const PrefillGemm ran = choose_gemm(mode_, *args.weight, args.ldc).ran;
+  if (args.n_tokens == 0) {
+    return ran;
+  }
+  APR_CHECK(args.n_tokens <= max_rows_, "a product has the rows of a chunk at most");
+  switch (ran) {
+    case PrefillGemm::kF16:
+      project_f16(args);
+      break;
+    case PrefillGemm::kF32:
+      project_f32(args);
+      break;
+    case PrefillGemm::kDp4a:
+      project_dp4a(args);
+      break;
+  }
+  return ran;
+}
+
+void Projection::project_f16(const ProjectionArgs& args) {
+  const F16Rows rows = scale_rows(args.x, args.n_tokens, args.weight->n_cols);
+  multiply_f16({&args.weight, 1}, rows, args.n_tokens, args.y, args.ldc);
+  UnscaleParams params{};
+  params.products = {args.y, rows.undo, args.ldc};
+  params.columns[0] = columns_of(*args.weight, args.bias, 0);
+  params.y[0] = args.y;
+  params.y_stride[0] = args.ldc;
+  unscale(params, 1, args.n_tokens);
+}
+
+void Projection::project_f32(const ProjectionArgs& args) {
+  const Weight& weight = *args.weight;
+  const bool in_place = is_f32(weight);
+  const int64_t n_tile = in_place ? weight.n_rows : tile_rows(weight, 4);
+  for (int64_t first = 0; first < weight.n_rows; first += n_tile) {
+    const int64_t n_rows = std::min(n_tile, weight.n_rows - first);
+    const void* w = weights_.matrix(weight).data;
+    if (!in_place) {
+      dequantizer_.to_f32(weight, {first, n_rows}, weight_scratch_.as<float>());
+      w = weight_scratch_.data();
+    }
+    gemm(CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC, w, n_rows, weight.n_cols, args.x, args.n_tokens,
+         args.y + first, args.ldc);
+  }
+  if (args.bias != nullptr) {
+    UnscaleParams params{};
+    params.products = {args.y, nullptr, args.ldc};
+    params.columns[0] = {nullptr, args.bias, 0, static_cast<int32_t>(weight.n_rows)};
+    params.y[0] = args.y;
+    params.y_stride[0] = args.ldc;
+    unscale(params, 1, args.n_tokens);
+  }
+}
+
+void Projection::project_dp4a(const ProjectionArgs& args) {
+  const Weight& weight = *args.weight;
+  const Q8Rows x{x_scratch_.as<int8_t>(), q8_scale_.as<float>(), q8_sum_.as<float>()};
+  const auto blocks = [](int64_t n, int64_t per_block) {
+    return static_cast<uint32_t>((n + per_block - 1) / per_block);
+  };
+  launch(kernels_, "quantize_rows",
+         {.grid_x = static_cast<uint32_t>(args.n_tokens),
+          .grid_y = blocks(weight.n_cols, kThreads),
+          .block_x = kThreads,
+          .overlap = true},
+         stream_, QuantizeRowsParams{args.x, x, static_cast<int32_t>(weight.n_cols)});
+  launch(kernels_, fmt::format("dp4a_gemm.{}", weight.type->name),
+         {.grid_x = blocks(weight.n_rows, kDp4aTile),
+          .grid_y = blocks(args.n_tokens, kDp4aTile),
+          .block_x = kThreads,
+          .overlap = true},
+         stream_,
+         Dp4aGemmParams{weights_.matrix(weight), x, args.bias, args.y,
+                        static_cast<int32_t>(args.n_tokens)});
+}
+
+F16Rows Projection::scale_rows(const float* x, int64_t n_tokens, int64_t n_cols) {
+  const F16Rows rows{x_scratch_.as<uint16_t>(), undo_scratch_.as<float>()};
+  launch_scale_rows(kernels_, stream_, {x, rows, static_cast<int32_t>(n_cols)}, n_tokens);
+  return rows;
+}
+
+void Projection::multiply_f16(std::span<const Weight* const> weights, const F16Rows& rows,
+                              int64_t n_tokens, float* products, int64_t stride) {
+  for (size_t idx = 0; idx < weights.size();) {
+    const Weight& weight = *weights[idx];
+    const int64_t n_cols = weight.n_cols;
+    if (const uint16_t* w = half_weights_.kept(weight)) {
+      int64_t n_rows = 0;  // of this matrix and those that lie behind it
+      while (idx < weights.size() && half_weights_.kept(*weights[idx]) == w + n_rows * n_cols) {
+        n_rows += weights[idx++]->n_rows;
+      }
+      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, w, n_rows, n_cols, rows.values, n_tokens, products,
+           stride);
+      products += n_rows;
+      continue;
+    }
+    const int64_t n_tile = tile_rows(weight, 2);
+    for (int64_t first = 0; first < weight.n_rows; first += n_tile) {
+      const int64_t n_rows = std::min(n_tile, weight.n_rows - first);
+      half_weights_.make(weight, {first, n_rows}, weight_scratch_.as<uint16_t>());
+      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, weight_scratch_.data(), n_rows, n_cols, rows.values,
+           n_tokens, products + first, stride);
+    }
+    products += weight.n_rows;
+    ++idx;
+  }
+}
+
+// cuBLAS counts columns first: products^T [n_rows, n_tokens] = w [n_cols, n_rows]^T x^T.
+void Projection::gemm(cudaDataType_t type, cublasComputeType_t compute, const void* w,
+                      int64_t n_rows, int64_t n_cols, const void* rows, int64_t n_tokens,
+                      float* products, int64_t stride) {
+  const float one = 1.0F, zero = 0.0F;
+  APR_CUDA(api().cublasGemmEx_64(cublas_.get(), CUBLAS_OP_T, CUBLAS_OP_N, n_rows, n_tokens, n_cols,
+                                 &one, w, type, n_cols, rows, type, n_cols, &zero, products,
+                                 CUDA_R_32F, stride, compute, CUBLAS_GEMM_DEFAULT));
+}
+
+int64_t Projection::tile_rows(const Weight& weight, int64_t elem_bytes) const {
+  const int64_t n_rows =
+      static_cast<int64_t>(weight_scratch_.size_bytes()) / (weight.n_cols * elem_bytes);
+  APR_CHECK(n_rows >= 1, "the scratch holds a row of every matrix that needs it");
+  return std::min(n_rows, weight.n_rows);
+}
+
+ProductColumns Projection::columns_of(const Weight& weight, const float* bias, int64_t first_col) {
+  return {half_weights_.largest(weight), bias, static_cast<int32_t>(first_col),
+          static_cast<int32_t>(weight.n_rows)};
+}
+
+void Projection::unscale(const UnscaleParams& params, int n_parts, int64_t n_tokens) {
+  launch_unscale_rows(kernels_, stream_, params, n_parts, n_tokens);
+}
+
+bool Projection::keeps_row(int64_t n_cols) const {
+  constexpr int64_t kSmallShared = 47 * 1024;
+  return n_cols * 4 <= (small_shared_ ? kSmallShared : kLeastMostShared);
+}
+
+}  // namespace apr::cuda

@@ -1,0 +1,132 @@
+// The fused stages of a prefill in mode f16: one input, its products, and what follows them.
+#include "apr/error.h"
+#include "cuda/launch_product_rows.h"
+#include "cuda/projection.h"
+
+namespace apr::cuda {
+namespace {
+
+// The ops of such a stage; null where it has none.
+struct StageOps {
+  std::vector<const Op*> matmuls;
+  const Op* swiglu = nullptr;
+  const Op* add = nullptr;
+  const Op* norm = nullptr;
+};
+
+StageOps ops_of(const Plan& plan, const Stage& stage) {
+  StageOps ops;
+  for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
+    const Op& op = plan.ops[static_cast<size_t>(op_idx)];
+    switch (op.kind) {
+      case OpKind::kMatmul:
+        ops.matmuls.push_back(&op);
+        break;
+      case OpKind::kSwiglu:
+        ops.swiglu = &op;
+        break;
+      case OpKind::kAdd:
+        ops.add = &op;
+        break;
+      default:
+        ops.norm = &op;
+        break;
+    }
+  }
+  return ops;
+}
+
+// The values of a plan in its workspace.
+class Values {
+ public:
+  Values(const ExecPlan& exec, std::byte* workspace) : exec_(exec), workspace_(workspace) {}
+
+  bool is_f16(ValueId id) const {
+    return exec_.value_format[static_cast<size_t>(id)] == ValueFormat::kF16Rows;
+  }
+  float* f32(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
+  F16Rows f16(ValueId id) const {
+    const int64_t row_elems = exec_.plan->values[static_cast<size_t>(id)].row_elems();
+    std::byte* values = at(id);
+    return {reinterpret_cast<uint16_t*>(values),
+            reinterpret_cast<float*>(values + exec_.target.max_rows * row_elems * 2)};
+  }
+  // Where a kernel that makes either form puts the value: the other one is null.
+  F16Rows f16_or_null(ValueId id) const { return is_f16(id) ? f16(id) : F16Rows{}; }
+  float* f32_or_null(ValueId id) const { return is_f16(id) ? nullptr : f32(id); }
+
+ private:
+  std::byte* at(ValueId id) const {
+    const int64_t offset = exec_.value_offset_bytes[static_cast<size_t>(id)];
+    APR_CHECK(offset >= 0, exec_.plan->values[static_cast<size_t>(id)].name);
+    return workspace_ + offset;
+  }
+
+  const ExecPlan& exec_;
+  std::byte* workspace_;
+};
+
+}  // namespace
+
+void Projection::run(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
+                     int64_t n_tokens) {
+  APR_CHECK(mode_ == PrefillGemm::kF16, "fused stages are of mode f16");
+  const StageOps ops = ops_of(*exec.plan, stage);
+  const Values values(exec, workspace);
+  Products products{};
+  std::vector<ProductColumns> columns;
+  if (!ops.matmuls.empty()) {
+    std::vector<const Weight*> weights;
+    for (const Op* op : ops.matmuls) {
+      columns.push_back(
+          columns_of(*op->weights[0], weights_.vector(op->weights[1]), products.stride));
+      weights.push_back(op->weights[0]);
+      products.stride += op->weights[0]->n_rows;
+    }
+    const ValueId x = ops.matmuls[0]->inputs[0];
+    const F16Rows rows =
+        values.is_f16(x) ? values.f16(x) : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols);
+    multiply_f16(weights, rows, n_tokens, products_.as<float>(), products.stride);
+    products.data = products_.as<float>();
+    products.undo = rows.undo;
+  }
+  if (ops.swiglu != nullptr) {
+    const ValueId y = ops.swiglu->outputs[0];
+    launch_swiglu_rows(kernels_, stream_,
+                       {products, columns[0], columns[1], values.f16_or_null(y),
+                        values.f32_or_null(y), keeps_row(columns[0].n_cols)},
+                       n_tokens);
+    return;
+  }
+  if (ops.add == nullptr && ops.norm == nullptr) {
+    UnscaleParams params{};
+    params.products = products;
+    for (size_t part = 0; part < columns.size(); ++part) {
+      params.columns[part] = columns[part];
+      params.y[part] = values.f32(ops.matmuls[part]->outputs[0]);
+      params.y_stride[part] = columns[part].n_cols;
+    }
+    launch_unscale_rows(kernels_, stream_, params, static_cast<int>(columns.size()), n_tokens);
+    return;
+  }
+  SumNormRowsParams params{};
+  params.x = values.f32(ops.add != nullptr ? ops.add->inputs[0] : ops.norm->inputs[0]);
+  if (ops.add != nullptr) {
+    params.products = products;
+    params.columns = columns[0];
+    params.sum = values.f32(ops.add->outputs[0]);
+    params.n_cols = columns[0].n_cols;
+  }
+  if (ops.norm != nullptr) {
+    const ValueId y = ops.norm->outputs[0];
+    params.norm_weight = weights_.vector(ops.norm->weights[0]);
+    params.y = values.f16_or_null(y);
+    params.y_f32 = values.f32_or_null(y);
+    params.eps = ops.norm->eps;
+    params.n_cols = static_cast<int32_t>(ops.norm->head_dim);
+    params.keep = keeps_row(params.n_cols);
+  }
+  launch_sum_norm_rows(kernels_, stream_, params, n_tokens);
+}
+
+}  // namespace apr::cuda
