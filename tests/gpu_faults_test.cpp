@@ -33,7 +33,7 @@ class PlantedKernels {
   // What the check says; rows are ragged, so that a tail past them is a fault.
   std::string run(const QuantType& type, bool planes, std::string_view fault) const {
     const int64_t n_cols = 3 * std::max(type.block_elems, 32);
-    const test::DequantProblem problem = test::random_problem(type, 7, n_cols, n_cols - 3);
+    const test::DequantProblem problem = test::random_problem(type, 37, n_cols, n_cols - 3);
     return test::gpu_difference(*kernels_, name(type, planes, fault), problem, planes);
   }
 

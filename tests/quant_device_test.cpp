@@ -17,7 +17,7 @@ class QuantDevice : public testing::TestWithParam<const QuantType*> {
 };
 
 TEST_P(QuantDevice, EqualsTheReference) {
-  // One row of blocks for the planes to be ragged, then rows of several with partial last ones.
+  // Whole and partial last blocks; fewer rows than a unit of the planes layout, and more.
   const int64_t block = std::max(type().block_elems, 32);
   for (const auto& [n_rows, n_cols, n_missing] :
        {std::tuple{int64_t{501}, block, 0}, std::tuple{int64_t{1}, 5 * block, 1},

@@ -11,7 +11,7 @@ namespace {
 // What the check says with `fault` planted; rows are ragged, so that a tail past them is a fault.
 std::string run_with(const QuantType& type, quant::Fault fault, bool planes) {
   const int64_t n_cols = 3 * std::max(type.block_elems, 32);
-  const test::DequantProblem problem = test::random_problem(type, 7, n_cols, n_cols - 3);
+  const test::DequantProblem problem = test::random_problem(type, 37, n_cols, n_cols - 3);
   quant::planted_fault = fault;
   const std::string found = test::host_difference(problem, planes);
   quant::planted_fault = quant::Fault::kNone;

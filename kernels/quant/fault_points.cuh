@@ -55,7 +55,7 @@ APR_DEVICE uint32_t d_bits(uint32_t bits) {
   return is_planted(Fault::kD) ? bits ^ 1 : bits;
 }
 
-// From one row to the next, in blocks or weights. Fault: rows overlap by `step`.
+// From one row, or one unit of rows, to the next. Fault: `step` less, so that rows overlap.
 APR_DEVICE int64_t row_stride(int64_t stride, int step) {
   return is_planted(Fault::kRowStride) ? stride - step : stride;
 }

@@ -29,7 +29,6 @@ struct DequantProblem {
   std::vector<std::byte> raw;   // [n_rows, n_cols] in type
   std::vector<float> expected;  // [n_rows, n_stored] f32, by the scalar reference
 
-  int64_t n_blocks() const { return n_rows * n_cols / type->block_elems; }
   std::string name() const {
     return fmt::format("{} {}x{}, {} stored", type->name, n_rows, n_cols, n_stored);
   }
