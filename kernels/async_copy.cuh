@@ -24,6 +24,14 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from)
   }
 }
 
+// As copy_async<16>; where `valid` is false, writes zeros and reads nothing.
+__device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const void* from,
+                                                   bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
 // Closes a group: the copies this thread has started since the last group.
 __device__ __forceinline__ void copy_group_end() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -34,6 +42,19 @@ __device__ __forceinline__ void copy_group_end() {
 template <int kPending>
 __device__ __forceinline__ void copy_groups_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Starts copying kBytes (a multiple of 16; both ends aligned to 16) by the lanes of one warp.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_by_warp(uint32_t to_shared, const uint8_t* from,
+                                                   int lane) {
+  static_assert(kBytes % 16 == 0, "in pieces of 16");
+#pragma unroll
+  for (int first = 0; first < kBytes; first += 32 * 16) {
+    if (first + 32 * 16 <= kBytes || first + 16 * lane < kBytes) {
+      copy_async<16>(to_shared + first + 16 * lane, from + first + 16 * lane);
+    }
+  }
 }
 
 }  // namespace apr

@@ -1,9 +1,9 @@
-// Computes  y[t] = w norm(x[t]) (+ bias) (+ residual[t]); kSwiglu: silu(w x[t]) * (w2 x[t])
-// Reads     x [n_tokens, n_cols] f32, w [n_rows, n_cols] in T      Writes  y [n_tokens, n_rows] f32
+// Computes  y = w norm(x) (+ bias) (+ residual); kSwiglu: silu(w x) * (w1 x)
+// Reads     x [n_cols] f32, w [n_rows, n_cols] in T      Writes  y [n_rows] f32
 // Grid      any number of blocks, which share the rows   Block  kWarps warps, a row each at a time
-// Shared    n_cols * 4 bytes dynamic (one token's normed x) + 32 floats
-// Assumes   n_cols % 8 == 0 and a whole number of blocks; x, norm_weight 16-byte aligned
-// Moves     n_rows * row_bytes * n_tokens + blocks * n_cols * 4 bytes (tokens share the cache)
+// Shared    n_cols * 4 bytes dynamic (the normed x) + 32 floats
+// Assumes   one part (kSwiglu: two); n_cols % 8 == 0 and a whole number of blocks
+// Moves     n_rows * row_bytes + blocks * n_cols * 4 bytes
 // Determinism  gpu_to_gpu   Reference  cpu::reference::matmul (f32 weights bit for bit, f32 sums)
 #include "grid_dependency.cuh"
 #include "params.h"
@@ -40,44 +40,39 @@ __global__ void matvec_fma(const __grid_constant__ MatvecParams p) {
   extern __shared__ float4 shared[];
   __shared__ float scratch[kMaxWarps];
   float* x = reinterpret_cast<float*>(shared);  // [n_cols]
-  const int n_cols = p.w.n_cols;
+  const MatvecPart& part = p.parts[0];
+  const int n_cols = part.w.n_cols;
   const int warp = threadIdx.x / kWarpSize;
   const int n_warps = blockDim.x / kWarpSize;
   grid_dependency_wait();
   grid_dependency_launch();
-  for (int token = 0; token < p.n_tokens; ++token) {
-    const float* x_row = p.x + static_cast<int64_t>(token) * n_cols;
-    float scale = 1.0f;
-    if (p.norm_weight != nullptr) {
-      float sum = 0.0f;
-      for (int col = threadIdx.x; col < n_cols; col += blockDim.x) {
-        sum += x_row[col] * x_row[col];
-      }
-      const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(n_cols));
-      scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
-    }
-    __syncthreads();
+  float scale = 1.0f;
+  if (p.norm_weight != nullptr) {
+    float sum = 0.0f;
     for (int col = threadIdx.x; col < n_cols; col += blockDim.x) {
-      const float value = x_row[col];
-      x[col] = p.norm_weight == nullptr ? value : value * scale * p.norm_weight[col];
+      sum += p.x[col] * p.x[col];
     }
-    __syncthreads();
-    for (int64_t row = blockIdx.x * n_warps + warp; row < p.w.n_rows;
-         row += static_cast<int64_t>(gridDim.x) * n_warps) {
-      float value = row_dot<T, kPlanes>(p.w, row, x);
-      if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
-        const float up = row_dot<T, kPlanes>(p.w2, row, x);
-        value = __fdiv_rn(value, 1.0f + expf(-value)) * up;
-      }
-      if (threadIdx.x % kWarpSize == 0) {
-        if (p.bias != nullptr) {
-          value += p.bias[row];
-        }
-        const int64_t out = token * p.y_stride + row;
-        p.y[out] = p.residual == nullptr ? value : value + p.residual[out];
-      }
+    const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(n_cols));
+    scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
+  }
+  for (int col = threadIdx.x; col < n_cols; col += blockDim.x) {
+    const float value = p.x[col];
+    x[col] = p.norm_weight == nullptr ? value : value * scale * p.norm_weight[col];
+  }
+  __syncthreads();
+  for (int64_t row = blockIdx.x * n_warps + warp; row < part.w.n_rows;
+       row += static_cast<int64_t>(gridDim.x) * n_warps) {
+    float value = row_dot<T, kPlanes>(part.w, row, x);
+    if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
+      const float up = row_dot<T, kPlanes>(p.parts[1].w, row, x);
+      value = __fdiv_rn(value, 1.0f + expf(-value)) * up;
     }
-    __syncthreads();
+    if (threadIdx.x % kWarpSize == 0) {
+      if (part.bias != nullptr) {
+        value += part.bias[row];
+      }
+      part.y[row] = p.residual == nullptr ? value : value + p.residual[row];
+    }
   }
 }
 

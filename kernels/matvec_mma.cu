@@ -1,255 +1,234 @@
-// Computes  y = w norm(x) (+ bias) (+ residual); kSwiglu: silu(w x) * (w2 x)
-// Reads     x [n_cols] f32, w [n_rows, n_cols] in a block type T, as planes
-// Writes    y [n_rows] f32
-// How       Weights become exact f16 numbers q (scale * q + offset a group), x is rounded to f16
-//           after a power-of-two scaling; products of 16 rows on tensor cores with f32 sums, scales
-//           applied outside. The 8 columns of a product hold 8 groups of x, so that each lane
-//           scales groups of its own.
-// Grid      any number of blocks, which share the tiles of 16 rows   Block  8 warps, which share k
-// Shared    dynamic: n_cols * 2 bytes (x as f16) + n_cols / group * 4 (sums of x a group);
-//           static: up to 2 * 8 * 16 + 32 floats
-// Assumes   sm_80; n_tokens == 1; n_cols % 32 == 0; n_rows >= 16
-// Moves     n_rows * row_bytes + blocks * n_cols * 4 bytes
-// Determinism  gpu_to_gpu   Reference  cpu::reference::matmul; bound: x rounded to 11 bits
+// Computes  y = w norm(x) (+ bias) (+ residual) for up to three w; kSwiglu: silu(w x) * (w1 x)
+// Reads     x [n_cols] f32, each w [n_rows, n_cols] in a block type T, as planes
+// Writes    each y [n_rows] f32
+// How       x becomes integers of 16 bits, a scale each 32, in two int8 planes; the quants of 16
+//           rows and the planes meet on tensor cores with exact integer sums, scales are applied
+//           outside. The 8 columns of a product hold the two planes of 4 groups, so that each lane
+//           scales groups of its own. Each warp streams its share of the columns through a ring of
+//           its own in shared memory; the first copies start before the kernel before has ended.
+// Grid      any number of blocks, which share the tiles of 16 rows
+// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
+// Shared    dynamic: the staged x (staged_x.cuh), then the rings; static: the warps' sums
+// Assumes   sm_80; n_cols % 32 == 0; x, norm_weight 16-byte aligned
+// Moves     the weights' bytes + blocks * n_cols * 4 bytes
+// Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::matmul; bound: x
+// rounded
+//           to 1 / 65024 of the largest of its 32
+#include "async_copy.cuh"
 #include "grid_dependency.cuh"
+#include "matvec_layout.cuh"
 #include "mma.cuh"
 #include "params.h"
-#include "power_of_two.cuh"
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "reduce.cuh"
-#include "weight.cuh"
+#include "staged_x.cuh"
 
 namespace apr {
 
-constexpr int kMmaWarps = 8;
-constexpr int kTileRows = 16;
+using quant::kUnitCols;
+using quant::kUnitRows;
 
-// Stages x: normed, scaled to [2^13, 2^14) by a power of two, as f16 in quartets ordered
-// 0 2 1 3, and the sum of each group. Returns what undoes the scaling.
-template <int kGroupElems>
-__device__ inline float stage_x(const MatvecParams& p, uint2* x16, float* group_sums,
-                                float* scratch) {
-  const int n_cols = p.w.n_cols;
-  const float4* x = reinterpret_cast<const float4*>(p.x);
-  const float4* norm = reinterpret_cast<const float4*>(p.norm_weight);
-  float sum = 0.0f, largest = 0.0f;
-  for (int quartet = threadIdx.x; quartet < n_cols / 4; quartet += blockDim.x) {
-    float4 v = x[quartet];
-    if (norm != nullptr) {
-      sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
-      const float4 w = norm[quartet];
-      v = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
-    }
-    largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v.x), fabsf(v.y))), fmaxf(fabsf(v.z), fabsf(v.w)));
+// Waits for the oldest of n_slots - 1 groups of copies in flight.
+__device__ __forceinline__ void wait_for_oldest(int n_slots) {
+  switch (n_slots) {
+    case 2:
+      return copy_groups_wait<0>();
+    case 3:
+      return copy_groups_wait<1>();
+    case 4:
+      return copy_groups_wait<2>();
+    case 5:
+      return copy_groups_wait<3>();
+    default:
+      return copy_groups_wait<kMostRingSlots - 2>();
   }
-  float scale = 1.0f;
-  if (norm != nullptr) {
-    const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(n_cols));
-    scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
-    __syncthreads();
-  }
-  largest = block_max(largest, scratch);
-  const PowerOfTwo power = power_to_f16(largest * scale);
-  const float up = power.up, down = power.down;
-  constexpr int kLanes = kGroupElems / 4;  // neighbouring threads of one group
-  for (int first = 0; first < n_cols / 4; first += blockDim.x) {
-    const int quartet = first + threadIdx.x;
-    const bool inside = quartet < n_cols / 4;
-    float sum4 = 0.0f;
-    if (inside) {
-      float4 v = x[quartet];
-      if (norm != nullptr) {
-        const float4 w = norm[quartet];
-        v = make_float4(v.x * w.x * scale, v.y * w.y * scale, v.z * w.z * scale, v.w * w.w * scale);
-      }
-      const uint2 packed = make_uint2(pack_f16(v.x * up, v.z * up), pack_f16(v.y * up, v.w * up));
-      x16[quartet] = packed;
-      float v0, v1, v2, v3;
-      unpack_f16(packed.x, v0, v2);
-      unpack_f16(packed.y, v1, v3);
-      sum4 = (v0 + v1) + (v2 + v3);
-    }
-#pragma unroll
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-      sum4 += __shfl_xor_sync(0xffffffffu, sum4, distance);
-    }
-    if (inside && quartet % kLanes == 0) {
-      group_sums[quartet / kLanes] = sum4;
-    }
-  }
-  return down;
 }
 
-// Four bytes u as exact f16 numbers u - kBias: (q0, q2) and (q1, q3). 0x6400 + u is 1024 + u.
-template <int kBias>
-__device__ __forceinline__ void quants_f16(uint32_t quants, uint32_t& even, uint32_t& odd) {
-  constexpr uint32_t kOffset = (0x6400u + kBias) * 0x00010001u;  // 1024 + kBias, twice
-  const uint32_t even_bits = (quants & 0x00ff00ffu) | 0x64006400u;
-  const uint32_t odd_bits = (quants >> 8 & 0x00ff00ffu) | 0x64006400u;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(even) : "r"(even_bits), "r"(kOffset));
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(odd) : "r"(odd_bits), "r"(kOffset));
-}
-
-// One tile of 16 rows, this warp's share of the columns. sums[h]: rows row and row + 8, in every
-// lane of the row's four.
+// Adds to sums[h] the products of rows g and g + 8 of a unit in shared memory, this lane's groups.
 template <class T>
-__device__ inline void tile_sums(const WeightRef& w, int64_t row, const uint2* x16,
-                                 const float* group_sums, float (&sums)[2]) {
+__device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const StagedX& x, int unit,
+                                              float (&sums)[2]) {
   constexpr int kGroupElems = T::kGroupElems;
-  constexpr int kParts = kGroupElems / 16;  // products of a group
-  constexpr int kSpan = 8 * kGroupElems;    // columns that fill a product's 8 columns
-  constexpr int kUnit = kSpan > T::kBlockElems ? kSpan : T::kBlockElems;  // a warp's step
-  constexpr bool kWhole = T::kBlockElems % kUnit == 0;                    // rows are whole units
+  constexpr int kGroups = kUnitCols / kGroupElems;  // of a row
+  constexpr int kSets = kGroups / 4;                // of four groups, one accumulator each
+  constexpr int kProducts = 8 / kSets;              // of a set; a product has 32 columns
+  constexpr int kWords = kGroupElems / 4;
   const int lane = threadIdx.x % kWarpSize;
   const int g = lane / 4, t = lane % 4;
-  const int blocks_per_row = w.n_cols / T::kBlockElems;
-  for (int unit = threadIdx.x / kWarpSize; unit * kUnit < w.n_cols; unit += kMmaWarps) {
-    const int first_block = unit * (kUnit / T::kBlockElems);
+  const int column_group = g / 2;  // this lane's group of a set, as a column of b; g % 2: its plane
+  const uint32_t* plane =
+      reinterpret_cast<const uint32_t*>(x.planes + g % 2 * x.plane_bytes + unit * kUnitCols) + t;
 #pragma unroll
-    for (int span = 0; span < kUnit / kSpan; ++span) {
-      const int first = unit * kUnit + span * kSpan;
-      // This lane's x: its quartets of group g of the span.
-      uint2 mine[kParts];
-      const bool has_group = kWhole || first + g * kGroupElems < w.n_cols;
+  for (int set = 0; set < kSets; ++set) {
+    uint32_t x_words[kWords / 4];
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        mine[part] =
-            has_group ? x16[(first + g * kGroupElems + part * 16) / 4 + t] : make_uint2(0u, 0u);
-      }
-      // Everything this lane reads of the span first, so that the loads are in flight together.
-      uint32_t quants[kSpan / 16][2] = {};
-#pragma unroll
-      for (int product = 0; product < kSpan / 16; ++product) {
-        const int elem = span * kSpan + product * 16;  // in the unit; known to the compiler
-        const int block = elem / T::kBlockElems;
-        if (kWhole || first_block + block < blocks_per_row) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const quant::PlanesBlock<T> from{
-                w.data, w.n_blocks, (row + 8 * half) * blocks_per_row + first_block + block};
-            quants[product][half] = T::quants4(from, elem % T::kBlockElems / 4 + t);
-          }
-        }
-      }
-      // Columns 2t and 2t + 1 of the products are this lane's groups, of both rows.
-      quant::Affine affine[2][2] = {};
-#pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        const int elem = span * kSpan + (2 * t + which) * kGroupElems;
-        if (kWhole || unit * kUnit + elem < w.n_cols) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const quant::PlanesBlock<T> from{
-                w.data, w.n_blocks,
-                (row + 8 * half) * blocks_per_row + first_block + elem / T::kBlockElems};
-            affine[which][half] = T::affine(from, elem % T::kBlockElems / kGroupElems);
-          }
-        }
-      }
-      float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-      for (int product = 0; product < kSpan / 16; ++product) {
-        uint32_t a[4];
-        quants_f16<T::kQuantBias>(quants[product][0], a[0], a[2]);
-        quants_f16<T::kQuantBias>(quants[product][1], a[1], a[3]);
-        const bool my_column = g == product / kParts;
-        const uint2 x = mine[product % kParts];
-        const uint32_t b[2] = {my_column ? x.x : 0u, my_column ? x.y : 0u};
-        mma_16x8x16(d, a, b);
-      }
-#pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        const int group = first / kGroupElems + 2 * t + which;
-        const float group_sum = kWhole || group * kGroupElems < w.n_cols ? group_sums[group] : 0.0f;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          sums[half] += affine[which][half].scale * d[2 * half + which];
-          if constexpr (T::kHasOffset) {
-            sums[half] += affine[which][half].offset * group_sum;
-          }
-        }
-      }
+    for (int word = 0; word < kWords / 4; ++word) {
+      x_words[word] = plane[(4 * set + column_group) * kWords + 4 * word];
     }
-  }
+    int32_t d[4] = {0, 0, 0, 0};
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {  // over the lanes of one row
-    sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
-    sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+    for (int product = 0; product < kProducts; ++product) {
+      const int elem = 32 * (set * kProducts + product);  // in the unit; known to the compiler
+      const quant::PlanesBlock<T> top{unit_bytes, g, elem / T::kBlockElems};
+      const quant::PlanesBlock<T> bottom{unit_bytes, g + 8, elem / T::kBlockElems};
+      const int quartet = elem % T::kBlockElems / 4 + t;
+      const uint32_t a[4] = {T::quants4(top, quartet), T::quants4(bottom, quartet),
+                             T::quants4(top, quartet + 4), T::quants4(bottom, quartet + 4)};
+      uint32_t b[2];
+      if constexpr (kGroupElems == 32) {
+        b[0] = column_group == product ? x_words[0] : 0u;
+        b[1] = column_group == product ? x_words[1] : 0u;
+      } else {
+        b[0] = column_group == 2 * product ? x_words[0] : 0u;
+        b[1] = column_group == 2 * product + 1 ? x_words[0] : 0u;
+      }
+      mma_16x8x32(d, a, b);
+    }
+    // Columns 2t and 2t + 1 of the products are the planes of this lane's group, of both rows.
+    const int group = 4 * set + t;
+    const int group_of_row = unit * kGroups + group;
+    const float x_scale = x.scales[group_of_row * kGroupElems / kScaleElems];
+    const int x_sum = T::kHasOffset || T::kQuantBias != 0 ? x.sums[group_of_row] : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const quant::PlanesBlock<T> from{unit_bytes, g + 8 * half,
+                                       group * kGroupElems / T::kBlockElems};
+      const quant::Affine affine =
+          T::affine(from, group * kGroupElems % T::kBlockElems / kGroupElems);
+      const int product = d[2 * half] * 256 + d[2 * half + 1] - T::kQuantBias * x_sum;
+      float value = affine.scale * static_cast<float>(product);
+      if constexpr (T::kHasOffset) {
+        value += affine.offset * static_cast<float>(x_sum);
+      }
+      sums[half] += x_scale * value;
+    }
   }
 }
 
-// Asks for a tile's bytes of one weight, segment by segment: they do not depend on the kernel
-// before.
-template <class T, int kSegment = 0>
-__device__ __forceinline__ void prefetch_tile(const WeightRef& w, int first_row) {
-  if constexpr (kSegment < T::kSegments) {
-    constexpr int kBytes = T::kSegmentBytes[kSegment];
-    const int64_t row_bytes = static_cast<int64_t>(w.n_cols / T::kBlockElems) * kBytes;
-    const uint8_t* begin =
-        w.data + quant::plane_offset_bytes<T, kSegment>(w.n_blocks) + first_row * row_bytes;
-    for (int64_t offset = threadIdx.x * 128; offset < kTileRows * row_bytes;
-         offset += kMmaWarps * 32 * 128) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + offset));
-    }
-    prefetch_tile<T, kSegment + 1>(w, first_row);
-  }
-}
+// The part of a tile of 16 rows, and its rank there.
+struct TilePlace {
+  int part, tile;
+};
 
 template <class T, MatvecEpilogue kEpilogue>
-__global__ void __launch_bounds__(kMmaWarps * 32, 1)
+__global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     matvec_mma(const __grid_constant__ MatvecParams p) {
-  extern __shared__ uint4 shared[];
   constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;
-  __shared__ float partial[kWeights][kMmaWarps][kTileRows];
+  constexpr int kUnitBytes = quant::unit_bytes<T>();
+  extern __shared__ uint4 shared[];
+  __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
   __shared__ float scratch[kMaxWarps];
-  uint2* x16 = reinterpret_cast<uint2*>(shared);                       // [n_cols / 4] quartets
-  float* group_sums = reinterpret_cast<float*>(x16 + p.w.n_cols / 4);  // [n_cols / kGroupElems]
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int n_cols = p.parts[0].w.n_cols;
+  const int n_units = quant::units_of(n_cols);
+  const int first_unit = warp % p.n_col_warps;
+  const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
+  const StagedX x(shared, n_cols);
+  const uint8_t* ring = reinterpret_cast<const uint8_t*>(shared) +
+                        staged_x_bytes(n_cols, T::kGroupElems) + warp * p.n_slots * kUnitBytes;
+  const uint32_t ring_address = shared_address(ring);
 
-  const int first_tile_row = min(static_cast<int>(blockIdx.x) * kTileRows, p.w.n_rows - kTileRows);
-  prefetch_tile<T>(p.w, first_tile_row);
-  if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
-    prefetch_tile<T>(p.w2, first_tile_row);
-  }
-  grid_dependency_wait();
-  grid_dependency_launch();
-  const float undo = stage_x<T::kGroupElems>(p, x16, group_sums, scratch);
-  __syncthreads();
+  const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
+  const int tiles1 = kWeights == 1 && p.n_parts > 1
+                         ? tiles0 + (p.parts[1].w.n_rows + kUnitRows - 1) / kUnitRows
+                         : tiles0;
+  const int n_tiles = kWeights == 1 && p.n_parts > 2
+                          ? tiles1 + (p.parts[2].w.n_rows + kUnitRows - 1) / kUnitRows
+                          : tiles1;
+  const int tile_step = gridDim.x * n_tile_slots;
+  const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
+  const auto place_of = [&](int tile) {
+    return tile < tiles0   ? TilePlace{0, tile}
+           : tile < tiles1 ? TilePlace{1, tile - tiles0}
+                           : TilePlace{2, tile - tiles1};
+  };
 
-  const int n_tiles = (p.w.n_rows + kTileRows - 1) / kTileRows;
-  for (int tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
-    // The last tile ends with the last row and may share rows with the one before it.
-    const int first_row = min(tile * kTileRows, p.w.n_rows - kTileRows);
-#pragma unroll
-    for (int weight = 0; weight < kWeights; ++weight) {
-      float sums[2] = {0.0f, 0.0f};
-      tile_sums<T>(weight == 0 ? p.w : p.w2, first_row + lane / 4, x16, group_sums, sums);
-      if (lane % 4 == 0) {
-        partial[weight][warp][lane / 4] = sums[0];
-        partial[weight][warp][lane / 4 + 8] = sums[1];
+  // The walk of this warp's copies: tile by tile, in a tile weight by weight.
+  int next_tile = first_tile, next_weight = 0, next_unit = n_units;
+  const uint8_t* next = nullptr;  // global: unit next_unit of the tile
+  const auto start_tile = [&] {
+    if (next_tile < n_tiles) {
+      const TilePlace place = place_of(next_tile);
+      next_unit = first_unit;
+      next = p.parts[place.part + next_weight].w.data +
+             (static_cast<int64_t>(place.tile) * n_units + first_unit) * kUnitBytes;
+    }
+  };
+  const auto copy_next = [&](int slot) {
+    if (next_unit < n_units) {
+      copy_async_by_warp<kUnitBytes>(ring_address + slot * kUnitBytes, next, lane);
+      next += p.n_col_warps * kUnitBytes;
+      next_unit += p.n_col_warps;
+      if (next_unit >= n_units) {
+        next_weight = next_weight + 1 == kWeights ? 0 : next_weight + 1;
+        next_tile += next_weight == 0 ? tile_step : 0;
+        start_tile();
       }
     }
-    __syncthreads();
-    const int row = first_row + static_cast<int>(threadIdx.x);
-    // A row that two tiles hold is stored by the first alone, for y may be the residual.
-    if (threadIdx.x < kTileRows && row >= tile * kTileRows) {
-      float value[2] = {0.0f, 0.0f};
+    copy_group_end();
+  };
+  start_tile();
+  for (int slot = 0; slot < p.n_slots - 1; ++slot) {
+    copy_next(slot);
+  }
+  HeldNorm held;
+  hold_norm(p, n_cols, held);
+  grid_dependency_wait();
+  grid_dependency_launch();
+  stage_x<T::kGroupElems>(p, n_cols, held, x, scratch);
+  __syncthreads();
+
+  int slot = 0, buffer = 0;
+  const int g = lane / 4;
+  for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+#pragma unroll 1
+    for (int weight = 0; weight < kWeights; ++weight) {
+      float sums[2] = {0.0f, 0.0f};
+#pragma unroll 1
+      for (int unit = first_unit; unit < n_units; unit += p.n_col_warps) {
+        wait_for_oldest(p.n_slots);
+        __syncwarp();
+        copy_next(slot == 0 ? p.n_slots - 1 : slot - 1);
+        multiply_unit<T>(ring + slot * kUnitBytes, x, unit, sums);
+        slot = slot == p.n_slots - 1 ? 0 : slot + 1;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // over the lanes of one row
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+      }
+      if (lane % 4 == 0) {
+        partial[buffer][weight][warp][g] = sums[0];
+        partial[buffer][weight][warp][g + 8] = sums[1];
+      }
+    }
+    // The warps of this tile alone. The other buffer takes the next tile, so one barrier a tile is
+    // enough.
+    if (p.n_col_warps == 1) {
+      __syncwarp();
+    } else {
+      asm volatile("bar.sync %0, %1;" ::"r"(1 + tile_slot), "r"(p.n_col_warps * kWarpSize)
+                   : "memory");
+    }
+    const TilePlace place = place_of(tile);
+    const int row = place.tile * kUnitRows + lane;
+    if (first_unit == 0 && lane < kUnitRows && row < p.parts[place.part].w.n_rows) {
+      float value[kWeights] = {};
 #pragma unroll
       for (int weight = 0; weight < kWeights; ++weight) {
-        for (int from = 0; from < kMmaWarps; ++from) {
-          value[weight] += partial[weight][from][threadIdx.x];
+        for (int from = 0; from < p.n_col_warps; ++from) {
+          value[weight] += partial[buffer][weight][warp + from][lane];
         }
-        value[weight] *= undo;
       }
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
       }
-      if (p.bias != nullptr) {
-        value[0] += p.bias[row];
+      if (p.parts[place.part].bias != nullptr) {
+        value[0] += p.parts[place.part].bias[row];
       }
-      p.y[row] = p.residual == nullptr ? value[0] : value[0] + p.residual[row];
+      p.parts[place.part].y[row] = p.residual == nullptr ? value[0] : value[0] + p.residual[row];
     }
-    __syncthreads();
+    buffer ^= 1;
   }
 }
 

@@ -17,6 +17,18 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// d += a b: a [16, 32] u8, b [32, 8] s8, d [16, 8] s32. Lane l, g = l / 4, t = l % 4 holds
+//   a  (g, 4t..), (g + 8, 4t..), (g, 4t + 16..), (g + 8, 4t + 16..)   four along k
+//   b  (4t.., g), (4t + 16.., g)                                      four along k
+//   d  (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
+__device__ __forceinline__ void mma_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4],
+                                            const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // Two f32 to packed f16, rounded to nearest even: `low` in bits 0..15.
 __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
   uint32_t packed;

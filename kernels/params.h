@@ -17,24 +17,29 @@ struct RmsNormParams {
 // A quantised matrix in device memory: [n_rows, n_cols], or a stack of them counted in n_rows.
 struct WeightRef {
   const uint8_t* data;  // raw blocks or planes (quant/device.cuh), 16-byte aligned
-  int64_t n_blocks;     // of the whole tensor
   int32_t n_rows, n_cols;
 };
 
 // What a matvec does with its products before it stores them.
 enum class MatvecEpilogue : int32_t { kNone, kSwiglu };
 
-// y[t] = w (norm(x[t])) (+ bias) (+ residual[t]); with kSwiglu silu(w x) * (w2 x)
+// One of the matrices that a matvec multiplies with its x.
+struct MatvecPart {
+  WeightRef w;
+  const float* bias;  // [w.n_rows] f32 or null
+  float* y;           // [w.n_rows] f32
+};
+
+// y = w norm(x) (+ bias) (+ residual) for each part; with kSwiglu silu(w x) * (w x of part 1)
 struct MatvecParams {
-  const float* x;            // [n_tokens, n_cols] f32
+  const float* x;            // [n_cols] f32
   const float* norm_weight;  // [n_cols] f32 of an RMS norm applied to x first, or null
-  WeightRef w, w2;           // w2: kSwiglu alone
-  const float* bias;         // [n_rows] f32 or null
-  const float* residual;     // [n_tokens, n_rows] f32 or null; may be y
-  float* y;                  // [n_tokens, n_rows] f32
-  int64_t y_stride;          // elements from one token's row of y (and residual) to the next
-  int32_t n_tokens;          // 1 to 8
-  float eps;                 // of the norm
+  MatvecPart parts[3];
+  const float* residual;  // [n_rows] f32 or null, may be y; with one part alone
+  int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape
+  int32_t n_col_warps;    // matvec_mma: warps that share the columns of a row; a power of two
+  int32_t n_slots;        // matvec_mma: units of a warp's ring, 2 to kMostRingSlots
+  float eps;              // of the norm
 };
 
 // What changes from step to step of a sequence; kernels read it from device memory, so that one
@@ -44,46 +49,14 @@ struct StepState {
   int32_t n_tokens;  // of this step
 };
 
-// Norms, rotates and appends the projections of a step: q and k heads get their RMS norm (null:
-// none) and rotary embedding, k and v go to the cache at the step's positions.
-struct QkRopeAppendParams {
-  const StepState* step;
-  const float* q;         // [n_tokens, q_stride] f32: n_heads heads of head_dim, head_stride apart
-  const float* k;         // [n_tokens, kv_stride] f32: n_kv_heads heads
-  const float* v;         // [n_tokens, kv_stride] f32
-  const float* q_norm;    // [head_dim] f32 or null
-  const float* k_norm;    // [head_dim] f32 or null
-  const float* inv_freq;  // [n_rot / 2] f32
-  float* q_out;           // [n_tokens, n_heads, head_dim] f32
-  void *k_cache, *v_cache;               // [context, n_kv_heads, head_dim] f16 or f32
-  int64_t q_stride, k_stride, v_stride;  // elements from one token to the next
-  int32_t q_head_stride;                 // elements from one q head to the next
-  int32_t n_heads, n_kv_heads, head_dim, n_rot;
-  float eps, magnitude;
-};
-
-// Attention of each token of a step over the cache, split over the keys.
-struct AttentionDecodeParams {
-  const StepState* step;
-  const float* q;                 // [n_tokens, n_heads, head_dim] f32
-  const void *k_cache, *v_cache;  // [context, n_kv_heads, head_dim] f16 or f32
-  const float* gate;   // sigmoid(gate) multiplies the result: [n_tokens, gate_token_stride] or null
-  float* y;            // [n_heads, head_dim] f32
-  float* partial;      // [n_tokens, n_kv_heads, n_splits, group, head_dim + 2] f32
-  uint32_t* counters;  // [n_tokens, n_kv_heads], zero before and after
-  int64_t gate_token_stride;  // elements from one token's gates to the next
-  int32_t gate_stride;        // elements from one head's gate to the next
-  int32_t n_heads, n_kv_heads;
-  float scale;
-};
-
 // out = w dequantised; w.n_cols counts whole blocks, n_cols the columns that are stored.
 struct DequantParams {
   WeightRef w;
-  void* out;          // [n_rows of the launch, n_cols] f32 or f16
-  int32_t first_row;  // of the launch
-  int32_t n_cols;     // <= w.n_cols
-  float scale;        // f16 alone: a power of two
+  void* out;                       // [n_rows of the launch, n_cols] f32 or f16
+  int32_t first_row;               // of the launch
+  int32_t n_cols;                  // <= w.n_cols
+  float scale;                     // f16 alone: a power of two, multiplied with that of
+  const float* largest = nullptr;  // f16 alone: max |w|, brought to [2^13, 2^14); null: none
 };
 
 // y[t] = token_embd[ids[t]]
@@ -100,30 +73,85 @@ struct BinaryParams {
   int64_t n_elems;
 };
 
-// Rows to f16, each scaled by a power of two so that its largest value lies in [2^13, 2^14).
+// Rows of f16, each scaled by a power of two that brings its largest value to [2^13, 2^14).
+struct F16Rows {
+  uint16_t* values;  // [n_rows, n_cols] f16
+  float* undo;       // [n_rows] f32: what undoes the scaling
+};
+
 struct ScaleRowsParams {
   const float* x;  // [n_rows, n_cols] f32
-  uint16_t* y;     // [n_rows, n_cols] f16
-  float* undo;     // [n_rows] f32: what undoes the scaling
+  F16Rows y;
   int32_t n_cols;
 };
 
-// y[r] = x[r] * undo[r] * undo_weight (+ bias)
-struct UnscaleRowsParams {
+// The columns of one matrix among the products of F16Rows and 16-bit weights; their value is
+// product * undo[row] * (the weights' undo) (+ bias).
+struct ProductColumns {
+  const float* largest;  // max |weight|, from which the weights' power of two follows
+  const float* bias;     // [n_cols] f32 or null
+  int32_t first_col, n_cols;
+};
+
+struct Products {
+  const float* data;  // [n_rows, stride] f32
+  const float* undo;  // [n_rows] f32, of the F16Rows; null: the products are values already
+  int64_t stride;     // elements from one row to the next
+};
+
+constexpr int32_t kMostProductParts = 4;
+
+// y[part] = the values of its columns.
+struct UnscaleParams {
+  Products products;
+  ProductColumns columns[kMostProductParts];
+  float* y[kMostProductParts];          // [n_rows, y_stride] f32; may be the products
+  int64_t y_stride[kMostProductParts];  // elements from one row to the next
+};
+
+// y = silu(gate) * up
+struct SwigluRowsParams {
+  Products products;
+  ProductColumns gate, up;
+  F16Rows y;  // or, where y.values is null:
+  float* y_f32;
+  bool keep;  // the row fits in the launch's shared memory
+};
+
+// sum = x + product; y = sum / sqrt(mean(sum^2) + eps) * weight
+struct SumNormRowsParams {
   const float* x;     // [n_rows, n_cols] f32
-  const float* undo;  // [n_rows] f32
-  const float* bias;  // [n_cols] f32 or null
-  float* y;           // [n_rows, n_cols] f32; may be x
-  float undo_weight;
+  Products products;  // data null: none, and the norm is of x
+  ProductColumns columns;
+  float* sum;                // [n_rows, n_cols] f32; null without products
+  const float* norm_weight;  // [n_cols] f32; null: no norm
+  F16Rows y;                 // of the norm; or, where y.values is null:
+  float* y_f32;
+  float eps;
   int32_t n_cols;
+  bool keep;  // the row fits in the launch's shared memory
 };
 
-// Softmax of the rows of scores, causal: row r sees keys [0, first_position + r].
-struct SoftmaxParams {
-  float* scores;           // [n_heads, n_rows, n_keys] f32, in place
-  int64_t head_stride;     // elements from one head to the next
-  int32_t first_position;  // of row 0
-  int32_t n_keys;          // elements of a row
+// Activations to 8 bits, a scale for each 32.
+struct Q8Rows {
+  int8_t* values;  // [n_rows, n_cols]
+  float* scale;    // [n_rows, n_cols / 32] f32
+  float* sum;      // [n_rows, n_cols / 32] f32: scale * the sum of the values
+};
+
+struct QuantizeRowsParams {
+  const float* x;  // [n_rows, n_cols] f32
+  Q8Rows y;
+  int32_t n_cols;  // a multiple of 32
+};
+
+// y[t] = w x[t] (+ bias)
+struct Dp4aGemmParams {
+  WeightRef w;
+  Q8Rows x;           // [n_tokens, n_cols]
+  const float* bias;  // [n_rows] f32 or null
+  float* y;           // [n_tokens, n_rows] f32
+  int32_t n_tokens;
 };
 
 }  // namespace apr

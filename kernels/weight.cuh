@@ -9,10 +9,10 @@ namespace apr {
 // Block `block_idx` of row `row`; block_idx < n_cols / kBlockElems.
 template <class T, bool kPlanes>
 APR_DEVICE auto weight_block(const WeightRef& w, int64_t row, int block_idx) {
-  const int64_t idx = row * quant::row_stride(w.n_cols / T::kBlockElems, 1) + block_idx;
   if constexpr (kPlanes) {
-    return quant::PlanesBlock<T>{w.data, w.n_blocks, idx};
+    return quant::planes_block<T>(w.data, w.n_cols, row, block_idx);
   } else {
+    const int64_t idx = row * quant::row_stride(w.n_cols / T::kBlockElems, 1) + block_idx;
     return quant::RawBlock<T>{w.data + idx * T::kBlockBytes};
   }
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <limits>
 
 #include "apr/error.h"
@@ -66,9 +67,9 @@ Parsed parse(const std::vector<std::string>& args) {
   CLI::App app;
   add_model(app, parsed.model);
   add_value(
-      app, "PROMPT", [&](const std::string& text) { parsed.prompt = text; }, "");
+      app, "PROMPT", "", [&](const std::string& text) { parsed.prompt = text; }, "");
   add_value(
-      app, "-p,--prompt", [&](const std::string& text) { parsed.flag_prompt = text; }, "");
+      app, "-p,--prompt", "TEXT", [&](const std::string& text) { parsed.flag_prompt = text; }, "");
   add_values(app, "--stop", parsed.stops, "");
   app.add_flag("--chat", parsed.chat);
   std::vector<std::string> reversed = separate_values(app, args);
@@ -118,7 +119,11 @@ TEST(CommandLine, EveryVerbHasExamplesThatNameIt) {
 }
 
 BackendOptions flags(bool gpu, bool no_gpu, const std::string& backend) {
-  return {gpu, no_gpu, backend};
+  BackendOptions options;
+  options.gpu = gpu;
+  options.no_gpu = no_gpu;
+  options.backend = backend;
+  return options;
 }
 
 // A GPU that cannot be used, for the reason that `code` stands for.
@@ -167,6 +172,30 @@ TEST(BackendChoice, AForcedGpuThatIsMissingFailsWithReasonAndRemedy) {
         EXPECT_EQ(message.find(options.gpu ? "--gpu" : "--backend cuda"), 0U);
       }
     }
+  }
+}
+
+cuda::Readiness ready() {
+  cuda::Readiness readiness;
+  readiness.ready = true;
+  return readiness;
+}
+
+TEST(BackendChoice, AReadyGpuIsTheDefaultAndMayBeForced) {
+  const BackendChoice by_default = choose_backend(flags(false, false, ""), ready);
+  EXPECT_EQ(by_default.requested, "default");
+  EXPECT_EQ(by_default.ran, "gpu");
+  EXPECT_TRUE(by_default.used_gpu());
+  EXPECT_FALSE(by_default.fell_back());
+  EXPECT_EQ(by_default.device, 0);
+  for (BackendOptions options :
+       {flags(true, false, ""), flags(false, false, "cuda"), flags(true, false, "cpu")}) {
+    options.device = 3;
+    const BackendChoice forced = choose_backend(options, ready);
+    EXPECT_EQ(forced.requested, "gpu");
+    EXPECT_EQ(forced.ran, "gpu");
+    EXPECT_EQ(forced.device, 3);
+    EXPECT_NE(forced.reason.find(options.gpu ? "--gpu" : "--backend cuda"), std::string::npos);
   }
 }
 

@@ -4,8 +4,10 @@
 //
 // A block is a few segments (byte ranges in file order). Two layouts hold the same bytes:
 //   raw     blocks one after the other, as in the file
-//   planes  segment s of every block of the tensor one after the other, then segment s + 1; each
-//           plane starts at a multiple of 16 bytes, so that wide loads are aligned
+//   planes  units of 16 rows by 256 columns, those of the first 16 rows first, rows and columns
+//           past the end zero. In a unit one plane for each segment: its bytes of row 0, of row 1,
+//           ..., or, where a row has whole 16-byte pieces, the first piece of each row, the second
+//           of each, ...: what the lanes of a tensor-core product read together lies together
 //
 // A block type T gives, beside kBlockElems and kBlockBytes:
 //   kSegments, kSegmentBytes[kSegments]  in file order, sum kBlockBytes
@@ -32,18 +34,6 @@ APR_DEVICE constexpr int64_t align16(int64_t n_bytes) {
   return (n_bytes + 15) / 16 * 16;
 }
 
-// Where plane kSegment starts in a tensor of n_blocks blocks, in bytes; kSegments: the end. By
-// recursion, for a loop over kSegmentBytes is not always unrolled.
-template <class T, int kSegment>
-APR_DEVICE int64_t plane_offset_bytes(int64_t n_blocks) {
-  if constexpr (kSegment == 0) {
-    return 0;
-  } else {
-    constexpr int kBytes = T::kSegmentBytes[kSegment - 1];
-    return plane_offset_bytes<T, kSegment - 1>(n_blocks) + align16(n_blocks * kBytes);
-  }
-}
-
 // Where a segment starts in a block of the raw layout.
 template <class T>
 constexpr int segment_offset_bytes(int segment) {
@@ -63,15 +53,35 @@ APR_DEVICE constexpr int alignment_of(int stride_bytes) {
                                  : 1;
 }
 
+constexpr int kUnitRows = 16;
+constexpr int kUnitCols = 256;
+
+// Units that hold the columns of a row.
+APR_DEVICE constexpr int units_of(int64_t n_cols) {
+  return static_cast<int>((n_cols + kUnitCols - 1) / kUnitCols);
+}
+
+template <class T>
+constexpr int unit_bytes() {
+  return kUnitRows * (kUnitCols / T::kBlockElems) * T::kBlockBytes;
+}
+
+// Of a matrix in the planes layout.
+template <class T>
+constexpr int64_t planes_bytes(int64_t n_rows, int64_t n_cols) {
+  return (n_rows + kUnitRows - 1) / kUnitRows * units_of(n_cols) * unit_bytes<T>();
+}
+
 template <class T>
 struct RawBlock {
   const uint8_t* base;  // of the block
 
-  // The bytes of a segment.
+  // Byte `offset` of a segment. Loads from there stay within 16 bytes from the segment's start or
+  // a multiple of 16 in it.
   template <int kSegment>
-  APR_DEVICE const uint8_t* segment() const {
+  APR_DEVICE const uint8_t* at(int offset) const {
     constexpr int kOffset = segment_offset_bytes<T>(kSegment);
-    return base + kOffset;
+    return base + kOffset + offset;
   }
   // What loads from a segment's start may assume.
   template <int kSegment>
@@ -83,20 +93,49 @@ struct RawBlock {
 
 template <class T>
 struct PlanesBlock {
-  const uint8_t* data;  // of the tensor
-  int64_t n_blocks;     // of the tensor
-  int64_t block_idx;    // in the tensor
+  static constexpr int kBlocks = kUnitCols / T::kBlockElems;  // of a unit's row
+
+  const uint8_t* unit;
+  int row, block;  // in the unit
 
   template <int kSegment>
-  APR_DEVICE const uint8_t* segment() const {
-    constexpr int kBytes = T::kSegmentBytes[kSegment];
-    return data + plane_offset_bytes<T, kSegment>(n_blocks) + block_idx * kBytes;
+  APR_DEVICE const uint8_t* at(int offset) const {
+    constexpr int kPlane = kUnitRows * kBlocks * segment_offset_bytes<T>(kSegment);
+    constexpr int kRowBytes = T::kSegmentBytes[kSegment] * kBlocks;
+    const uint32_t of_row = static_cast<uint32_t>(block * T::kSegmentBytes[kSegment] + offset);
+    if constexpr (kRowBytes % 16 == 0) {
+      return unit + kPlane + of_row / 16 * (16 * kUnitRows) + (row * 16 + of_row % 16);
+    } else {
+      return unit + kPlane + (row * kRowBytes + of_row);
+    }
   }
   template <int kSegment>
   static constexpr int align() {
     return alignment_of(T::kSegmentBytes[kSegment]);
   }
 };
+
+// Block `block_idx` of row `row` of a matrix of n_cols columns in the planes layout.
+template <class T>
+APR_DEVICE PlanesBlock<T> planes_block(const uint8_t* data, int64_t n_cols, int64_t row,
+                                       int block_idx) {
+  constexpr int kBlocks = PlanesBlock<T>::kBlocks;
+  const int64_t unit = row / kUnitRows * row_stride(units_of(n_cols), 1) + block_idx / kBlocks;
+  return {data + unit * unit_bytes<T>(), static_cast<int>(row % kUnitRows), block_idx % kBlocks};
+}
+
+// Copies a block of the raw layout to its place in the planes layout.
+template <class T, int kSegment = 0>
+APR_DEVICE void copy_to_planes(const uint8_t* raw, const PlanesBlock<T>& to) {
+  if constexpr (kSegment < T::kSegments) {
+    constexpr int kOffset = segment_offset_bytes<T>(kSegment);
+    constexpr int kBytes = T::kSegmentBytes[kSegment];
+    for (int byte = 0; byte < kBytes; ++byte) {
+      *const_cast<uint8_t*>(to.template at<kSegment>(byte)) = raw[kOffset + byte];
+    }
+    copy_to_planes<T, kSegment + 1>(raw, to);
+  }
+}
 
 // A little-endian u32 at `bytes`, which are aligned to kAlign.
 template <int kAlign>

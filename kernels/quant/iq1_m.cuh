@@ -50,8 +50,8 @@ struct IQ1_M {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 4, group = quartet / 2 % 2;
-    const uint32_t high = block.template segment<1>()[sub] >> (4 * group);
-    const uint32_t entry = block.template segment<0>()[2 * sub + group] | high_bits(high & 7) << 8;
+    const uint32_t high = *block.template at<1>(sub) >> (4 * group);
+    const uint32_t entry = *block.template at<0>(2 * sub + group) | high_bits(high & 7) << 8;
     const uint32_t negative = sign_bits(high >> 3 & 1);
     const uint32_t grid = static_cast<uint32_t>(kIq1SGrid.entry[entry] >> (32 * (quartet % 2)));
     // Eight times (g + delta), biased by 16: 8 (g + 1) + 8 +- 1, g + 1 in {0, 1, 2}.
@@ -61,7 +61,7 @@ struct IQ1_M {
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<2>();
-    const uint8_t* scales = block.template segment<2>();
+    const uint8_t* scales = block.template at<2>(0);
     uint32_t packed_d = 0;
     for (int word = 0; word < 4; ++word) {
       packed_d |= (load_u16<kAlign>(scales + 2 * word) >> 12) << (4 * word);

@@ -42,9 +42,9 @@ struct IQ1_S {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 8, group = quartet / 2 % 4;
-    const uint32_t qh = load_u16<2>(block.template segment<2>() + 2 * sub);
-    const uint32_t entry =
-        block.template segment<1>()[4 * sub + group] | high_bits(qh >> (3 * group) & 7) << 8;
+    const uint32_t qh = load_u16<2>(block.template at<2>(2 * sub));
+    const uint32_t entry = *block.template at<1>(4 * sub + group) | high_bits(qh >> (3 * group) & 7)
+                                                                        << 8;
     const uint32_t negative = sign_bits(qh >> 15);
     const uint32_t grid = static_cast<uint32_t>(kIq1SGrid.entry[entry] >> (32 * (quartet % 2)));
     // Eight times (g + delta), biased by 16: 8 (g + 1) + 8 +- 1, g + 1 in {0, 1, 2}.
@@ -53,8 +53,8 @@ struct IQ1_S {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t qh = load_u16<2>(block.template segment<2>() + 2 * group);
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t qh = load_u16<2>(block.template at<2>(2 * group));
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(mul_rn(d, static_cast<float>(2 * (qh >> 12 & 7) + 1)), 0.125f), 0.0f};
   }
 };

@@ -46,15 +46,15 @@ struct IQ2_S {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int group = quartet / 2;
-    const uint32_t high = block.template segment<3>()[group / 4] >> (2 * (group % 4)) & 3;
-    const uint32_t entry = block.template segment<1>()[group] | high_bits(high) << 8;
+    const uint32_t high = *block.template at<3>(group / 4) >> (2 * (group % 4)) & 3;
+    const uint32_t entry = *block.template at<1>(group) | high_bits(high) << 8;
     return signed_quants(kIq2SGrid.entry[entry] >> (32 * (quartet % 2)),
-                         block.template segment<2>()[group] >> (4 * (quartet % 2)));
+                         *block.template at<2>(group) >> (4 * (quartet % 2)));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t scale = block.template segment<4>()[group / 2] >> (4 * (group % 2)) & 15;
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t scale = *block.template at<4>(group / 2) >> (4 * (group % 2)) & 15;
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
   }
 };

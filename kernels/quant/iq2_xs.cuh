@@ -41,14 +41,14 @@ struct IQ2_XS {
   static constexpr bool kHasOffset = false;
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
-    const uint32_t q = load_u16<2>(block.template segment<1>() + 2 * (quartet / 2));
+    const uint32_t q = load_u16<2>(block.template at<1>(2 * (quartet / 2)));
     return signed_quants(kIq2XsGrid.entry[q & 511] >> (32 * (quartet % 2)),
                          complete_sign_bits(q >> 9) >> (4 * (quartet % 2)));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t scale = block.template segment<2>()[group / 2] >> (4 * (group % 2)) & 15;
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t scale = *block.template at<2>(group / 2) >> (4 * (group % 2)) & 15;
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
   }
 };

@@ -39,7 +39,7 @@ struct IQ2_XXS {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<1>();
-    const uint8_t* qs = block.template segment<1>() + 8 * (quartet / 8);
+    const uint8_t* qs = block.template at<1>(8 * (quartet / 8));
     const int group = quartet % 8 / 2;
     const uint32_t signs = complete_sign_bits(load_u32<kAlign>(qs + 4) >> (7 * group));
     return signed_quants(kIq2XxsGrid.entry[qs[group]] >> (32 * (quartet % 2)),
@@ -48,8 +48,8 @@ struct IQ2_XXS {
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<1>();
-    const uint32_t scale = load_u32<kAlign>(block.template segment<1>() + 8 * group + 4) >> 28;
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t scale = load_u32<kAlign>(block.template at<1>(8 * group + 4)) >> 28;
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.25f), 0.0f};
   }
 };

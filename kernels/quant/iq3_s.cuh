@@ -43,15 +43,15 @@ struct IQ3_S {
   static constexpr bool kHasOffset = false;
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
-    const uint32_t ninth = block.template segment<2>()[quartet / 8] >> (quartet % 8) & 1;
-    const uint32_t entry = block.template segment<1>()[quartet] | high_bits(ninth) << 8;
+    const uint32_t ninth = *block.template at<2>(quartet / 8) >> (quartet % 8) & 1;
+    const uint32_t entry = *block.template at<1>(quartet) | high_bits(ninth) << 8;
     return signed_quants(kIq3SGrid.entry[entry],
-                         block.template segment<3>()[quartet / 2] >> (4 * (quartet % 2)));
+                         *block.template at<3>(quartet / 2) >> (4 * (quartet % 2)));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t scale = block.template segment<4>()[group / 2] >> (4 * (group % 2)) & 15;
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t scale = *block.template at<4>(group / 2) >> (4 * (group % 2)) & 15;
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(d, static_cast<float>(1 + 2 * scale)), 0.0f};
   }
 };

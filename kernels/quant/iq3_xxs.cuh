@@ -42,16 +42,16 @@ struct IQ3_XXS {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<2>();
-    const uint32_t packed = load_u32<kAlign>(block.template segment<2>() + 4 * (quartet / 8));
+    const uint32_t packed = load_u32<kAlign>(block.template at<2>(4 * (quartet / 8)));
     const uint32_t signs = complete_sign_bits(packed >> (7 * (quartet / 2 % 4)));
-    return signed_quants(kIq3XxsGrid.entry[block.template segment<1>()[quartet]],
+    return signed_quants(kIq3XxsGrid.entry[*block.template at<1>(quartet)],
                          signs >> (4 * (quartet % 2)));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<2>();
-    const uint32_t scale = load_u32<kAlign>(block.template segment<2>() + 4 * group) >> 28;
-    const float d = load_d<2>(block.template segment<0>());
+    const uint32_t scale = load_u32<kAlign>(block.template at<2>(4 * group)) >> 28;
+    const float d = load_d<2>(block.template at<0>(0));
     return {mul_rn(mul_rn(d, 0.5f + static_cast<float>(scale)), 0.5f), 0.0f};
   }
 };

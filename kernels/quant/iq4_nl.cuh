@@ -26,12 +26,12 @@ struct IQ4_NL {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t qs =
-        load_u32<Block::template align<1>()>(block.template segment<1>() + 4 * (quartet % 4));
+        load_u32<Block::template align<1>()>(block.template at<1>(4 * (quartet % 4)));
     return biased_levels(kIq4Biased, qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<0>()), 0.0f};
+    return {load_d<2>(block.template at<0>(0)), 0.0f};
   }
 };
 

@@ -36,15 +36,15 @@ struct IQ4_XS {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 8;
-    const uint32_t qs = load_u32<Block::template align<2>()>(block.template segment<2>() +
-                                                             16 * sub + 4 * (quartet % 4));
+    const uint32_t qs =
+        load_u32<Block::template align<2>()>(block.template at<2>(16 * sub + 4 * (quartet % 4)));
     return biased_levels(kIq4Biased, qs >> (quartet % 8 < 4 ? 0 : 4) & 0x0f0f0f0fu);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<0>();
-    const uint8_t* d = block.template segment<0>();
-    const uint32_t low = block.template segment<1>()[group / 2] >> (4 * (group % 2)) & 15;
+    const uint8_t* d = block.template at<0>(0);
+    const uint32_t low = *block.template at<1>(group / 2) >> (4 * (group % 2)) & 15;
     const uint32_t high = load_u16<kAlign>(d + 2) >> (2 * group) & 3;
     return {mul_rn(load_d<kAlign>(d),
                    static_cast<float>(static_cast<int>(low | high_bits(high) << 4) - 32)),

@@ -28,12 +28,12 @@ struct MXFP4 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t qs =
-        load_u32<Block::template align<1>()>(block.template segment<1>() + 4 * (quartet % 4));
+        load_u32<Block::template align<1>()>(block.template at<1>(4 * (quartet % 4)));
     return biased_levels(kE2m1Biased, qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    const uint32_t e = d_bits(block.template segment<0>()[0]);
+    const uint32_t e = d_bits(*block.template at<0>(0));
     return {f32_of_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23), 0.0f};
   }
 };

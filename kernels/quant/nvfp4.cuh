@@ -52,13 +52,13 @@ struct NVFP4 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 4;
-    const uint32_t qs = load_u32<Block::template align<1>()>(block.template segment<1>() + 8 * sub +
-                                                             4 * (quartet % 2));
+    const uint32_t qs =
+        load_u32<Block::template align<1>()>(block.template at<1>(8 * sub + 4 * (quartet % 2)));
     return biased_levels(kE2m1Biased, qs >> (quartet % 4 < 2 ? 0 : 4) & 0x0f0f0f0fu);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint32_t byte = d_bits(block.template segment<0>()[group]);
+    const uint32_t byte = d_bits(*block.template at<0>(group));
     const uint32_t magnitude = byte & 0x7fu;
     const float normal = f32_of_bits((magnitude << 20) + (119u << 23));
     const float subnormal = static_cast<float>(magnitude) * 0x1p-10f;

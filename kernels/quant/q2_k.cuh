@@ -53,15 +53,15 @@ struct Q2_K {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int half = quartet / 32, group = quartet / 8 % 4;
-    const uint32_t qs = load_u32<Block::template align<1>()>(block.template segment<1>() +
-                                                             32 * half + 4 * (quartet % 8));
+    const uint32_t qs =
+        load_u32<Block::template align<1>()>(block.template at<1>(32 * half + 4 * (quartet % 8)));
     return qs >> (2 * group) & 0x03030303u;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<2>();
-    const uint32_t scale_min = block.template segment<0>()[group];
-    const uint8_t* d = block.template segment<2>();
+    const uint32_t scale_min = *block.template at<0>(group);
+    const uint8_t* d = block.template at<2>(0);
     return {mul_rn(load_d<kAlign>(d), static_cast<float>(scale_min & 15)),
             negated(mul_rn(load_d<kAlign>(d + 2), static_cast<float>(scale_min >> 4)))};
   }

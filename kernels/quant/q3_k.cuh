@@ -66,19 +66,18 @@ struct Q3_K {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int half = quartet / 32, group = quartet / 8 % 4, word = quartet % 8;
-    const uint32_t hmask =
-        load_u32<Block::template align<0>()>(block.template segment<0>() + 4 * word);
+    const uint32_t hmask = load_u32<Block::template align<0>()>(block.template at<0>(4 * word));
     const uint32_t qs =
-        load_u32<Block::template align<1>()>(block.template segment<1>() + 32 * half + 4 * word);
+        load_u32<Block::template align<1>()>(block.template at<1>(32 * half + 4 * word));
     const uint32_t third = high_bits(hmask >> (4 * half + group) & 0x01010101u);
     return (qs >> (2 * group) & 0x03030303u) | third << 2;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const uint8_t* scales = block.template segment<2>();
+    const uint8_t* scales = block.template at<2>(0);
     const uint32_t low = scales[group % 8] >> (group < 8 ? 0 : 4) & 15;
     const uint32_t high = scales[8 + group % 4] >> (2 * (group / 4)) & 3;
-    const float d = load_d<2>(block.template segment<3>());
+    const float d = load_d<2>(block.template at<3>(0));
     return {mul_rn(d, static_cast<float>(static_cast<int>(low | high << 4) - 32)), 0.0f};
   }
 };

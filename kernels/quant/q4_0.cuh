@@ -35,12 +35,12 @@ struct Q4_0 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<1>();
-    const uint32_t qs = load_u32<kAlign>(block.template segment<1>() + 4 * (quartet % 4));
+    const uint32_t qs = load_u32<kAlign>(block.template at<1>(4 * (quartet % 4)));
     return qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<0>()), 0.0f};
+    return {load_d<2>(block.template at<0>(0)), 0.0f};
   }
 };
 

@@ -37,13 +37,13 @@ struct Q4_1 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t qs =
-        load_u32<Block::template align<1>()>(block.template segment<1>() + 4 * (quartet % 4));
+        load_u32<Block::template align<1>()>(block.template at<1>(4 * (quartet % 4)));
     return qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
     constexpr int kAlign = Block::template align<0>();
-    const uint8_t* d = block.template segment<0>();
+    const uint8_t* d = block.template at<0>(0);
     return {load_d<kAlign>(d), load_d<kAlign>(d + 2)};
   }
 };

@@ -38,14 +38,14 @@ struct Q5_0 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t qs =
-        load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 4));
-    const uint32_t qh = load_u32<Block::template align<1>()>(block.template segment<1>());
+        load_u32<Block::template align<2>()>(block.template at<2>(4 * (quartet % 4)));
+    const uint32_t qh = load_u32<Block::template align<1>()>(block.template at<1>(0));
     const uint32_t fifth = high_bits(spread4(qh >> (4 * quartet)));
     return (qs >> (quartet < 4 ? 0 : 4) & 0x0f0f0f0fu) | fifth << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<0>()), 0.0f};
+    return {load_d<2>(block.template at<0>(0)), 0.0f};
   }
 };
 

@@ -54,18 +54,18 @@ struct Q5_K {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 8;
-    const uint32_t qs = load_u32<Block::template align<3>()>(block.template segment<3>() +
-                                                             32 * (sub / 2) + 4 * (quartet % 8));
+    const uint32_t qs = load_u32<Block::template align<3>()>(
+        block.template at<3>(32 * (sub / 2) + 4 * (quartet % 8)));
     const uint32_t qh =
-        load_u32<Block::template align<2>()>(block.template segment<2>() + 4 * (quartet % 8));
+        load_u32<Block::template align<2>()>(block.template at<2>(4 * (quartet % 8)));
     return (qs >> (4 * (sub % 2)) & 0x0f0f0f0fu) | high_bits(qh >> sub & 0x01010101u) << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
     constexpr int kAlign = Block::template align<0>();
-    const uint8_t* d = block.template segment<0>();
+    const uint8_t* d = block.template at<0>(0);
     const ScaleMin packed =
-        scale_min_k4<Block::template align<1>()>(block.template segment<1>(), group);
+        scale_min_k4<Block::template align<1>()>(block.template at<1>(0), group);
     return {mul_rn(load_d<kAlign>(d), static_cast<float>(packed.scale)),
             negated(mul_rn(load_d<kAlign>(d + 2), static_cast<float>(packed.min)))};
   }

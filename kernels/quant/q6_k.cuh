@@ -53,16 +53,16 @@ struct Q6_K {
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int half = quartet / 32, group = quartet / 8 % 4, word = quartet % 8;
     const uint32_t ql = load_u32<Block::template align<0>()>(
-        block.template segment<0>() + 64 * half + 32 * (group % 2) + 4 * word);
+        block.template at<0>(64 * half + 32 * (group % 2) + 4 * word));
     const uint32_t qh =
-        load_u32<Block::template align<1>()>(block.template segment<1>() + 32 * half + 4 * word);
+        load_u32<Block::template align<1>()>(block.template at<1>(32 * half + 4 * word));
     const uint32_t high = high_bits(qh >> (2 * group) & 0x03030303u);
     return (ql >> (group < 2 ? 0 : 4) & 0x0f0f0f0fu) | high << 4;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {
-    const int scale = signed_byte(block.template segment<2>()[group]);
-    const float d = load_d<2>(block.template segment<3>());
+    const int scale = signed_byte(*block.template at<2>(group));
+    const float d = load_d<2>(block.template at<3>(0));
     return {mul_rn(d, static_cast<float>(scale)), 0.0f};
   }
 };

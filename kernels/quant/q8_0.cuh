@@ -30,11 +30,11 @@ struct Q8_0 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<1>();
-    return load_u32<kAlign>(block.template segment<1>() + 4 * quartet) ^ sign_bits(0x80808080u);
+    return load_u32<kAlign>(block.template at<1>(4 * quartet)) ^ sign_bits(0x80808080u);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<0>()), 0.0f};
+    return {load_d<2>(block.template at<0>(0)), 0.0f};
   }
 };
 

@@ -61,8 +61,8 @@ struct TQ1_0 {
     const bool in_qh = first >= 240;
     const int digit = first < 160 ? first / 32 : in_qh ? quartet - 60 : (first - 160) / 16;
     const uint8_t* bytes =
-        in_qh ? block.template segment<1>()
-              : block.template segment<0>() + (first < 160 ? first % 32 : 32 + (first - 160) % 16);
+        in_qh ? block.template at<1>(0)
+              : block.template at<0>((first < 160 ? first % 32 : 32 + (first - 160) % 16));
     const uint32_t power = digit == 0 ? 1 : digit == 1 ? 3 : digit == 2 ? 9 : digit == 3 ? 27 : 81;
     uint32_t quants = 0;
     for (int elem = 0; elem < 4; ++elem) {
@@ -72,7 +72,7 @@ struct TQ1_0 {
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<2>()), 0.0f};
+    return {load_d<2>(block.template at<2>(0)), 0.0f};
   }
 };
 

@@ -36,13 +36,13 @@ struct TQ2_0 {
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int half = quartet / 32, group = quartet / 8 % 4;
-    const uint32_t qs = load_u32<Block::template align<0>()>(block.template segment<0>() +
-                                                             32 * half + 4 * (quartet % 8));
+    const uint32_t qs =
+        load_u32<Block::template align<0>()>(block.template at<0>(32 * half + 4 * (quartet % 8)));
     return qs >> (2 * group) & 0x03030303u;
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int) {
-    return {load_d<2>(block.template segment<1>()), 0.0f};
+    return {load_d<2>(block.template at<1>(0)), 0.0f};
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include "apr/error.h"
 #include "cuda/error.h"
+#include "cuda/launch_matvec.h"
 #include "cuda/nvrtc.h"
 
 namespace apr::cuda {
@@ -30,6 +31,7 @@ bool supported(OpKind kind) {
     case OpKind::kRope:
     case OpKind::kKvAppend:
     case OpKind::kAttention:
+    case OpKind::kSigmoidGate:
     case OpKind::kAdd:
     case OpKind::kSwiglu:
     case OpKind::kTakeRows:
@@ -43,7 +45,40 @@ int64_t chunk_rows(const CudaBackendOptions& options, int64_t context) {
   return std::min(options.prefill_chunk > 0 ? options.prefill_chunk : kDefaultChunk, context);
 }
 
+PrefillGemm requested_gemm(const CudaBackendOptions& options) {
+  return options.prefill_gemm ? *options.prefill_gemm : prefill_gemm_from_environment();
+}
+
+// Exact attention is f32, and so is its cache.
+bool needs_f32_cache(const CudaBackendOptions& options) {
+  const PrefillAttention mode = options.prefill_attention ? *options.prefill_attention
+                                                          : prefill_attention_from_environment();
+  return options.exact || mode == PrefillAttention::kF32;
+}
+
 }  // namespace
+
+std::optional<std::string> missing_kernel(const Model& model, const CudaBackendOptions& options) {
+  for (const Op& op : build_plan(model).ops) {
+    if (!supported(op.kind)) {
+      return fmt::format("{} ({}, layer {}) has no GPU kernel yet", op.name, op_kind_name(op.kind),
+                         op.layer_idx);
+    }
+  }
+  const auto rows = kernel_table();
+  for (const std::string& name :
+       attention_kernels(model.desc().attention, needs_f32_cache(options), true)) {
+    if (std::none_of(rows.begin(), rows.end(),
+                     [&](const KernelRow& row) { return row.name == name; })) {
+      return fmt::format("heads of this shape have no GPU kernel yet ({})", name);
+    }
+  }
+  return missing_dequant(model.weights(), rows);
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const Model& model, const CudaBackendOptions& options) {
+  return std::make_unique<CudaBackend>(model, options);
+}
 
 std::vector<KernelRow> CudaBackend::needed_rows() const {
   std::set<std::string> types;
@@ -53,16 +88,17 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
     }
   }
   std::vector<KernelRow> rows;
-  const AttentionDesc& attn = model_.desc().attention;
-  const std::string attention =
-      fmt::format("attention_decode.{}.{}.{}", f16_cache() ? "f16" : "f32", attn.head_dim,
-                  attn.n_heads / attn.n_kv_heads);
+  const std::vector<std::string> attention =
+      attention_kernels(model_.desc().attention, f32_cache(), device_.cc_major >= 8);
   for (const KernelRow& row : kernel_table()) {
     const bool other_type = !row.quant_type.empty() && !types.contains(std::string(row.quant_type));
-    const bool other_attention = row.name.starts_with("attention_decode.") && row.name != attention;
+    const bool is_attention =
+        row.name.starts_with("attention_") || row.name.starts_with("qk_rope_append.");
+    const bool other_attention =
+        is_attention && std::find(attention.begin(), attention.end(), row.name) == attention.end();
     // Blocks lie as planes here; only plain types are raw.
     const bool other_layout = row.name.find(".raw.") != std::string_view::npos &&
-                              !block_segments(*find_quant_type(row.quant_type)).empty();
+                              has_planes(*find_quant_type(row.quant_type));
     if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_layout) {
       rows.push_back(row);
     }
@@ -76,31 +112,29 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       device_(use_device(options.device)),
       context_(options.context > 0 ? options.context : model.desc().context_length),
       plan_(build_plan(model)),
-      prefill_(lower(plan_, {.backend = BackendKind::kCuda,
-                             .phase = Phase::kPrefill,
-                             .max_rows = chunk_rows(options, context_),
-                             .max_logit_rows = options.max_logit_rows})),
+      prefill_(lower(plan_,
+                     {.backend = BackendKind::kCuda,
+                      .phase = Phase::kPrefill,
+                      .max_rows = chunk_rows(options, context_),
+                      .max_logit_rows = options.max_logit_rows,
+                      .f16_rows = choose_prefill_gemm(requested_gemm(options), options.exact).ran ==
+                                  PrefillGemm::kF16})),
       decode_(lower(plan_, {.backend = BackendKind::kCuda,
                             .phase = Phase::kDecode,
                             .max_rows = 1,
                             .max_logit_rows = 1})),
       stream_(create_stream()) {
   const ModelDesc& desc = model.desc();
-  for (const Op& op : plan_.ops) {
-    if (!supported(op.kind)) {
-      throw Error(ErrorCode::kNotImplemented,
-                  fmt::format("{} ({}, layer {}) has no GPU kernel yet; run without --gpu", op.name,
-                              op_kind_name(op.kind), op.layer_idx));
-    }
+  if (const auto missing = missing_kernel(model, options)) {
+    throw Error(ErrorCode::kBackendUnavailable, *missing);
   }
   KernelCompiler compiler;
   const std::vector<KernelRow> rows = needed_rows();
-  kernels_ = std::make_unique<KernelLibrary>(compiler, rows, device_.architecture);
+  kernels_ = std::make_unique<KernelLibrary>(
+      compiler, rows, device_.architecture,
+      static_cast<int64_t>(device_.shared_bytes_per_block) - kStaticSharedBytes);
   cublas_ = create_cublas(stream_);
-  weights_ = std::make_unique<DeviceWeights>(model);
-  if (!options.exact && options.prefill_gemm == PrefillGemm::kF16) {
-    find_weight_scales();
-  }
+  weights_ = std::make_unique<DeviceWeights>(model.weights());
 
   workspace_ =
       DeviceBuffer(static_cast<size_t>(std::max(prefill_.workspace_bytes, decode_.workspace_bytes)),
@@ -110,34 +144,25 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   host_step_ = PinnedBuffer(step_state_.size_bytes(), "step state");
   host_logits_ =
       PinnedBuffer(static_cast<size_t>(max_logit_rows() * desc.vocab_rows * 4), "logits");
-  inv_freq_ = DeviceBuffer(desc.rope.inv_freq.size() * 4, "rope frequencies");
-  APR_CUDA(api().cudaMemcpy(inv_freq_.data(), desc.rope.inv_freq.data(), inv_freq_.size_bytes(),
-                            cudaMemcpyHostToDevice));
-  const int64_t n_units = max_rows() * desc.attention.n_kv_heads;
-  counters_ = DeviceBuffer(static_cast<size_t>(n_units * 4), "attention counters");
-  APR_CUDA(api().cudaMemset(counters_.data(), 0, counters_.size_bytes()));
-  const int64_t partial_rows = std::max(max_rows(), int64_t{64});  // a token, or a split of one
-  partial_ = DeviceBuffer(static_cast<size_t>(partial_rows * desc.attention.n_heads *
-                                              (desc.attention.head_dim + 2) * 4),
-                          "attention splits");
-  int64_t largest_elems = 0, largest_cols = 0;
-  for (const Op& op : plan_.ops) {
-    if (op.kind == OpKind::kMatmul) {
-      largest_elems = std::max(largest_elems, op.weights[0]->n_rows * op.weights[0]->n_cols);
-      largest_cols = std::max(largest_cols, op.weights[0]->n_cols);
-    }
-  }
-  const int64_t elem_bytes = options.exact || options.prefill_gemm == PrefillGemm::kF32 ? 4 : 2;
-  weight_scratch_ = DeviceBuffer(static_cast<size_t>(largest_elems * elem_bytes), "weight scratch");
-  rows_scratch_ = DeviceBuffer(static_cast<size_t>(max_rows() * largest_cols * 2), "row scratch");
-  undo_scratch_ = DeviceBuffer(static_cast<size_t>(max_rows() * 4), "row scales");
-  const int64_t position_bytes = desc.attention.kv_dim() * (f16_cache() ? 2 : 4);
+  attention_ = std::make_unique<Attention>(*kernels_, stream_, device_, desc,
+                                           step_state_.as<StepState>(),
+                                           AttentionOptions{f32_cache(), max_rows(), context_});
+  const int64_t position_bytes = desc.attention.kv_dim() * (f32_cache() ? 4 : 2);
   for (const StateSpec& state : plan_.states) {
     APR_CHECK(state.kind == StateKind::kKvCache, "dense models have caches alone");
     const size_t reserve_bytes = static_cast<size_t>(context_ * position_bytes);
     k_cache_.emplace_back(reserve_bytes, options.device, "keys");
     v_cache_.emplace_back(reserve_bytes, options.device, "values");
   }
+  // Last: its 16-bit weights take what memory is left.
+  const std::vector<ProjectionGroup> groups = projection_groups(prefill_);
+  projection_ = std::make_unique<Projection>(
+      *kernels_, stream_, device_, *weights_, groups,
+      Projection::Options{requested_gemm(options), options.exact, max_rows()});
+}
+
+bool CudaBackend::f32_cache() const {
+  return needs_f32_cache(options_);
 }
 
 std::string CudaBackend::device_name() const {
@@ -187,7 +212,7 @@ bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t>
   if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
     return false;
   }
-  const int64_t position_bytes = desc().attention.kv_dim() * (f16_cache() ? 2 : 4);
+  const int64_t position_bytes = desc().attention.kv_dim() * (f32_cache() ? 4 : 2);
   for (size_t state = 0; state < k_cache_.size(); ++state) {
     const size_t size_bytes = static_cast<size_t>((n_past_ + n_tokens) * position_bytes);
     k_cache_[state].grow(size_bytes);

@@ -12,11 +12,27 @@ constexpr int64_t kBlockCols = 8 * kThreads;
 constexpr int64_t kMostGridRows = 65535;  // the second axis of a grid
 
 std::string dequant_row(const Weight& weight, const char* form) {
-  const bool is_plain = block_segments(*weight.type).empty();
-  return fmt::format("dequant.{}.{}.{}", weight.type->name, is_plain ? "raw" : "planes", form);
+  const char* layout = has_planes(*weight.type) ? "planes" : "raw";
+  return fmt::format("dequant.{}.{}.{}", weight.type->name, layout, form);
 }
 
 }  // namespace
+
+std::optional<std::string> missing_dequant(std::span<const Weight> weights,
+                                           std::span<const KernelRow> rows) {
+  for (const Weight& weight : weights) {
+    for (const char* form : {"f32", "f16"}) {
+      const std::string name = dequant_row(weight, form);
+      const bool as_it_is = weight.type->name == "F32" && std::string_view(form) == "f32";
+      if (!as_it_is && std::none_of(rows.begin(), rows.end(),
+                                    [&](const KernelRow& row) { return row.name == name; })) {
+        return fmt::format("no {} dequant kernel for {} ({})", form, weight.type->name,
+                           weight.name);
+      }
+    }
+  }
+  return std::nullopt;
+}
 
 void Dequantizer::launch_over_rows(const std::string& kernel, const Weight& weight, RowRange rows,
                                    std::byte* out, int64_t out_row_bytes, const float* largest) {

@@ -8,7 +8,7 @@
 namespace apr::cuda {
 
 KernelLibrary::KernelLibrary(KernelCompiler& compiler, std::span<const KernelRow> rows,
-                             std::string_view arch)
+                             std::string_view arch, int64_t shared_bytes)
     : can_overlap_(architecture_number(arch) >= 90) {
   std::vector<CompileRequest> requests;
   for (const KernelRow& row : rows) {
@@ -18,9 +18,9 @@ KernelLibrary::KernelLibrary(KernelCompiler& compiler, std::span<const KernelRow
   for (size_t idx = 0; idx < rows.size(); ++idx) {
     modules_.push_back(load_module(kernels[idx].cubin));
     const CUfunction function = get_function(modules_.back(), kernels[idx].lowered_names.front());
-    if (rows[idx].dynamic_shared_bytes > 0) {
+    if (rows[idx].all_shared) {
       APR_CUDA(api().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                        rows[idx].dynamic_shared_bytes));
+                                        static_cast<int>(shared_bytes)));
     }
     functions_.emplace(rows[idx].name, function);
   }

@@ -14,8 +14,10 @@ namespace apr::cuda {
 class KernelLibrary {
  public:
   // Compiles `rows` for `arch` with every core and loads them into the calling thread's device.
+  // Launches may ask for `shared_bytes` of dynamic shared memory where a row says so (all_shared).
   // Throws kBackendUnavailable.
-  KernelLibrary(KernelCompiler& compiler, std::span<const KernelRow> rows, std::string_view arch);
+  KernelLibrary(KernelCompiler& compiler, std::span<const KernelRow> rows, std::string_view arch,
+                int64_t shared_bytes = kLeastMostShared);
 
   // The kernel of a row given to the constructor; aborts for another (our own bug).
   CUfunction find(std::string_view name) const;

@@ -25,10 +25,32 @@ constexpr std::array kArchitectures{
     Architecture{"sm_120", 12, 0}, Architecture{"sm_121", 12, 1},
 };
 
-// One row for each cache type, head size and number of query heads to a key head.
+// sm_80 and later: cp.async, m16n8k16 with f16.
+std::vector<std::string_view> with_tensor_cores() {
+  std::vector<std::string_view> names;
+  for (const Architecture& arch : kArchitectures) {
+    if (arch.cc_major >= 8) {
+      names.push_back(arch.name);
+    }
+  }
+  return names;
+}
+
+// One row for each head size, of decode for each cache type and number of query heads to a key
+// head, too.
 std::vector<KernelRow> attention_rows() {
   static std::deque<std::string> texts;  // what the rows' views name
   std::vector<KernelRow> rows;
+  for (const int head_dim : {64, 128, 256}) {
+    const std::string& name = texts.emplace_back(fmt::format("attention_prefill.{}", head_dim));
+    const std::string& expression =
+        texts.emplace_back(fmt::format("apr::attention_prefill<{}>", head_dim));
+    rows.push_back({.name = name,
+                    .file = "attention_prefill.cu",
+                    .name_expression = expression,
+                    .only = with_tensor_cores(),
+                    .all_shared = true});
+  }
   for (const bool half : {true, false}) {
     for (const int head_dim : {64, 128, 256}) {
       for (int group = 1; group <= 8; ++group) {
@@ -60,12 +82,21 @@ std::span<const KernelRow> kernel_table() {
     std::vector<KernelRow> all{
         {"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>"},
         {"rms_norm.scalar", "rms_norm.cu", "apr::rms_norm<1>"},
+        {"attention_softmax", "attention_exact.cu", "apr::attention_softmax"},
+        {"attention_gate", "attention_exact.cu", "apr::attention_gate"},
         {"qk_rope_append.f16", "qk_rope_append.cu", "apr::qk_rope_append<apr::KvF16>"},
         {"qk_rope_append.f32", "qk_rope_append.cu", "apr::qk_rope_append<apr::KvF32>"},
         {"elementwise.add", "elementwise.cu", "apr::elementwise<apr::Binary::kAdd>"},
         {"elementwise.swiglu", "elementwise.cu", "apr::elementwise<apr::Binary::kSwiglu>"},
-        {"scale_rows", "scale_rows.cu", "apr::scale_rows"},
-        {"unscale_rows", "scale_rows.cu", "apr::unscale_rows"},
+        {"quantize_rows", "quantize_rows.cu", "apr::quantize_rows"},
+        {"scale_rows.vec4", "scale_rows.cu", "apr::scale_rows<4>"},
+        {"scale_rows.scalar", "scale_rows.cu", "apr::scale_rows<1>"},
+        {"unscale_rows.vec4", "scale_rows.cu", "apr::unscale_rows<4>"},
+        {"unscale_rows.scalar", "scale_rows.cu", "apr::unscale_rows<1>"},
+        {"swiglu_rows.vec4", "product_rows.cu", "apr::swiglu_rows<4>", {}, {}, true},
+        {"swiglu_rows.scalar", "product_rows.cu", "apr::swiglu_rows<1>", {}, {}, true},
+        {"sum_norm_rows.vec4", "product_rows.cu", "apr::sum_norm_rows<4>", {}, {}, true},
+        {"sum_norm_rows.scalar", "product_rows.cu", "apr::sum_norm_rows<1>", {}, {}, true},
     };
     for (KernelRow& row : attention_rows()) {
       all.push_back(std::move(row));

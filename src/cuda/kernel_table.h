@@ -13,13 +13,16 @@ namespace apr::cuda {
 // "sm_" names as NVRTC takes them, ascending: those that the tests compile every row for.
 std::span<const std::string_view> tested_architectures();
 
+// What every architecture from sm_80 on gives a block that asks, less what kernels have static.
+constexpr int64_t kLeastMostShared = 94 * 1024;
+
 struct KernelRow {
   std::string_view name;             // "rms_norm.vec4": what stages and tests call it
   std::string_view file;             // under kernels/
   std::string_view name_expression;  // "apr::rms_norm<4>"
   std::vector<std::string> options = {};
   std::vector<std::string_view> only = {};  // architectures it is for; empty: every one
-  int dynamic_shared_bytes = 0;             // the most a launch asks for; over 48 KiB must be said
+  bool all_shared = false;  // launches ask for more than 48 KiB of dynamic shared memory
   std::string_view quant_type = {};         // "Q4_K" where the kernel is of one type
   std::string_view quant_file = {};         // and its file: "quant/q4_k.cuh"
 };

@@ -18,17 +18,16 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
   const std::string_view quant_file = keep(fmt::format("quant/{}", file));
   const std::string type = fmt::format("apr::quant::{}", traits);
   const auto add = [&](std::string row, std::string_view kernel_file, std::string expression,
-                       std::vector<std::string_view> only = {}, int shared_bytes = 0) {
+                       std::vector<std::string_view> only = {}, bool all_shared = false) {
     rows.push_back({keep(std::move(row)),
                     kernel_file,
                     keep(std::move(expression)),
                     {},
                     std::move(only),
-                    shared_bytes,
+                    all_shared,
                     name,
                     quant_file});
   };
-  constexpr int kMostShared = 99 * 1024;  // what every architecture from sm_80 on gives a block
   const char* resident = is_plain ? "false" : "true";
   for (const bool planes : {false, true}) {
     if (planes && is_plain) {
@@ -42,17 +41,20 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
   add(fmt::format("absmax.{}", name), "dequant.cu",
       fmt::format("apr::weight_absmax<{}, {}>", type, resident));
   add(fmt::format("embed.{}", name), "embed.cu", fmt::format("apr::embed<{}, {}>", type, resident));
+  if (name == "Q4_K") {
+    add("dp4a_gemm.Q4_K", "dp4a_gemm.cu", fmt::format("apr::dp4a_gemm<{}>", type));
+  }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";
     const char* epilogue = swiglu ? "apr::MatvecEpilogue::kSwiglu" : "apr::MatvecEpilogue::kNone";
     add(fmt::format("matvec_fma.{}{}", name, suffix), "matvec_fma.cu",
-        fmt::format("apr::matvec_fma<{}, {}, {}>", type, resident, epilogue), {}, kMostShared);
+        fmt::format("apr::matvec_fma<{}, {}, {}>", type, resident, epilogue), {}, true);
     if (is_plain) {
       continue;
     }
     add(fmt::format("matvec_mma.{}{}", name, suffix), "matvec_mma.cu",
         fmt::format("apr::matvec_mma<{}, {}>", type, epilogue),
-        {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"}, kMostShared);
+        {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"}, true);
   }
 }
 

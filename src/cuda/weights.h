@@ -11,21 +11,24 @@
 
 namespace apr::cuda {
 
-// Bytes of a weight on the device: planes of block types (kernels/quant/device.cuh), the file's
-// bytes of plain ones, f32 of vectors.
-int64_t device_weight_bytes(const Weight& weight);
+// Whether a type lies on the device as planes (kernels/quant/device.cuh): every block type. Plain
+// ones lie as in the file.
+bool has_planes(const QuantType& type);
 
-// The planes layout of raw blocks; `segments`: bytes of a block's segments, in file order.
-void pack_planes(const std::byte* raw, int64_t n_blocks, std::span<const int> segments,
+// Of a matrix in the planes layout.
+int64_t planes_bytes(const QuantType& type, int64_t n_rows, int64_t n_cols);
+
+// Writes raw blocks [n_rows, n_cols] in the planes layout.
+void pack_planes(const QuantType& type, const std::byte* raw, int64_t n_rows, int64_t n_cols,
                  std::byte* planes);
 
-// The segments of a block type, in bytes; empty for a plain type.
-std::span<const int> block_segments(const QuantType& type);
+// Bytes of a weight on the device: planes or the file's bytes, and f32 of vectors.
+int64_t device_weight_bytes(const Weight& weight);
 
 class DeviceWeights {
  public:
-  // Uploads every weight of `model`. Throws kBackendUnavailable.
-  explicit DeviceWeights(const Model& model);
+  // Uploads `weights`, which are known by their address. Throws kBackendUnavailable.
+  explicit DeviceWeights(std::span<const Weight> weights);
 
   // The matrix of a weight; a rank-1 weight has one row.
   WeightRef matrix(const Weight& weight) const;

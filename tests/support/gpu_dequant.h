@@ -19,13 +19,10 @@ inline std::vector<std::byte> device_layout(const DequantProblem& problem, bool 
   if (!planes) {
     return problem.raw;
   }
-  const std::span<const int> segments = cuda::block_segments(*problem.type);
-  int64_t n_bytes = 0;
-  for (const int segment : segments) {
-    n_bytes += quant::align16(problem.n_blocks() * segment);
-  }
-  std::vector<std::byte> packed(static_cast<size_t>(n_bytes));
-  cuda::pack_planes(problem.raw.data(), problem.n_blocks(), segments, packed.data());
+  std::vector<std::byte> packed(
+      static_cast<size_t>(cuda::planes_bytes(*problem.type, problem.n_rows, problem.n_cols)));
+  cuda::pack_planes(*problem.type, problem.raw.data(), problem.n_rows, problem.n_cols,
+                    packed.data());
   return packed;
 }
 
@@ -41,8 +38,8 @@ std::vector<Elem> run_gpu_dequant(const cuda::KernelLibrary& kernels, std::strin
       to_device<Elem>(std::span<const Elem>(unwritten_output<Elem>(problem)));
   const cuda::Stream stream = cuda::create_stream();
   DequantParams params{};
-  params.w = {reinterpret_cast<const uint8_t*>(weight.data()), problem.n_blocks(),
-              static_cast<int32_t>(problem.n_rows), static_cast<int32_t>(problem.n_cols)};
+  params.w = {reinterpret_cast<const uint8_t*>(weight.data()), static_cast<int32_t>(problem.n_rows),
+              static_cast<int32_t>(problem.n_cols)};
   params.n_cols = static_cast<int32_t>(problem.n_stored);
   params.scale = scale;
   for (int64_t first = 0; first < problem.n_rows; first += kMostRows) {

@@ -55,10 +55,11 @@ inline void run_host_dequant(const DequantProblem& problem, bool planes, bool ha
                              void* out) {
   const auto* raw = reinterpret_cast<const uint8_t*>(problem.raw.data());
   const std::vector<uint8_t> packed =
-      planes ? host_planes(*problem.type, raw, problem.n_rows, problem.n_cols) : std::vector<uint8_t>();
+      planes ? host_planes(*problem.type, raw, problem.n_rows, problem.n_cols)
+             : std::vector<uint8_t>();
   DequantParams params{};
-  params.w = {planes ? packed.data() : raw,
-              static_cast<int32_t>(problem.n_rows), static_cast<int32_t>(problem.n_cols)};
+  params.w = {planes ? packed.data() : raw, static_cast<int32_t>(problem.n_rows),
+              static_cast<int32_t>(problem.n_cols)};
   params.out = out;
   params.n_cols = static_cast<int32_t>(problem.n_stored);
   params.scale = scale;

@@ -1,0 +1,120 @@
+#include "cuda/launch_matvec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apr/error.h"
+#include "apr_quant_files.h"
+#include "matvec_layout.cuh"
+
+namespace apr::cuda {
+namespace {
+
+constexpr uint32_t kFmaWarps = 8;  // of a block
+
+int64_t divide_up(int64_t n, int64_t by) {
+  return (n + by - 1) / by;
+}
+
+// What a type's kernels keep in shared memory.
+struct MatvecShared {
+  int64_t slot_bytes;  // a unit; 0: a plain type, which has no tensor-core kernel
+  int group_elems;
+};
+
+template <class T>
+constexpr MatvecShared shared_of() {
+  if constexpr (T::kBlockElems == 1) {
+    return {0, 0};
+  } else {
+    return {quant::unit_bytes<T>(), T::kGroupElems};
+  }
+}
+
+MatvecShared matvec_shared(const QuantType& type) {
+  switch (type.id) {
+#define APR_QUANT_TYPE(id, name, traits, file) \
+  case id:                                     \
+    return shared_of<quant::traits>();
+#include "quant/type_rows.inc"
+#undef APR_QUANT_TYPE
+    default:
+      break;
+  }
+  check_failed("type is in the table", __FILE__, __LINE__, std::string(type.name));
+}
+
+}  // namespace
+
+MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm) {
+  MatvecSplit best{1, 1};
+  int64_t fewest = INT64_MAX;
+  for (int n_col_warps = kMatvecWarps; n_col_warps >= 1; n_col_warps /= 2) {
+    const int64_t tiles_at_once = kMatvecWarps / n_col_warps;
+    const int64_t n_blocks = std::min<int64_t>(n_sm, divide_up(n_tiles, tiles_at_once));
+    const int64_t rounds =
+        divide_up(n_tiles, n_blocks * tiles_at_once) * divide_up(n_units, n_col_warps);
+    if (rounds < fewest) {
+      fewest = rounds;
+      best = {n_col_warps, static_cast<uint32_t>(n_blocks)};
+    }
+  }
+  return best;
+}
+
+int matvec_ring_slots(const QuantType& type, int64_t n_cols, const DeviceFacts& device) {
+  const MatvecShared shared = matvec_shared(type);
+  if (shared.slot_bytes == 0 || device.cc_major < 8 || n_cols % kScaleElems != 0) {
+    return 0;
+  }
+  const int64_t limit = static_cast<int64_t>(device.shared_bytes_per_block);
+  const int64_t x_bytes =
+      staged_x_bytes(static_cast<int>(n_cols), shared.group_elems) + kStaticSharedBytes;
+  const int64_t ring_bytes = kMatvecWarps * shared.slot_bytes;
+  // More than half of the shared memory was not faster where half holds two units a warp.
+  const int64_t in_half = (limit / 2 - x_bytes) / ring_bytes;
+  const int64_t in_all = (limit - x_bytes) / ring_bytes;
+  const int64_t n_slots = in_half >= 2 ? in_half : std::min<int64_t>(in_all, 2);
+  return n_slots >= 2 ? static_cast<int>(std::min<int64_t>(n_slots, kMostRingSlots)) : 0;
+}
+
+void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
+                   const QuantType& type, MatvecParams params, bool swiglu, bool exact) {
+  const WeightRef& weight = params.parts[0].w;
+  const char* suffix = swiglu ? ".swiglu" : "";
+  params.n_slots = exact ? 0 : matvec_ring_slots(type, weight.n_cols, device);
+  if (params.n_slots > 0) {
+    int64_t n_tiles = 0;
+    for (int part = 0; part < (swiglu ? 1 : params.n_parts); ++part) {
+      n_tiles += divide_up(params.parts[part].w.n_rows, quant::kUnitRows);
+    }
+    const MatvecSplit split = matvec_split(n_tiles, quant::units_of(weight.n_cols), device.n_sm);
+    params.n_col_warps = split.n_col_warps;
+    const MatvecShared shared = matvec_shared(type);
+    launch(
+        kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
+        {.grid_x = split.n_blocks,
+         .block_x = kMatvecWarps * 32,
+         .shared_bytes = static_cast<uint32_t>(staged_x_bytes(weight.n_cols, shared.group_elems) +
+                                               kMatvecWarps * params.n_slots * shared.slot_bytes),
+         .overlap = true},
+        stream, params);
+    return;
+  }
+  const int n_launches = swiglu ? 1 : params.n_parts;
+  for (int part = 0; part < n_launches; ++part) {
+    MatvecParams one = params;
+    one.parts[0] = params.parts[part];
+    one.n_parts = swiglu ? 2 : 1;
+    launch(kernels, fmt::format("matvec_fma.{}{}", type.name, suffix),
+           {.grid_x = static_cast<uint32_t>(
+                std::min(divide_up(one.parts[0].w.n_rows, kFmaWarps), int64_t{device.n_sm} * 4)),
+            .block_x = kFmaWarps * 32,
+            .shared_bytes = static_cast<uint32_t>(weight.n_cols * 4),
+            .overlap = true},
+           stream, one);
+  }
+}
+
+}  // namespace apr::cuda

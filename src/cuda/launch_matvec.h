@@ -1,0 +1,33 @@
+// Launches of the matrix-vector kernels.
+#pragma once
+
+#include "apr/quant.h"
+#include "cuda/device.h"
+#include "cuda/launch.h"
+#include "params.h"
+
+namespace apr::cuda {
+
+constexpr int kMostMatvecParts = 3;
+constexpr int64_t kStaticSharedBytes = 5 * 1024;  // of matvec_mma, and what the driver takes
+
+// How the 16 warps of a matvec_mma block share the work.
+struct MatvecSplit {
+  int n_col_warps;  // that share the columns of 16 rows; a power of two
+  uint32_t n_blocks;
+};
+
+// The split that takes the fewest rounds of units (16 rows by 256 columns) a warp: n_tiles tiles of
+// 16 rows, n_units units a row, on n_sm multiprocessors.
+MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm);
+
+// Units of a warp's ring for matrices of `type` with n_cols columns; 0: matvec_mma cannot run.
+int matvec_ring_slots(const QuantType& type, int64_t n_cols, const DeviceFacts& device);
+
+// Launches y = w norm(x) for the parts of `params`, matrices of `type` as DeviceWeights lays them
+// out: on tensor cores where they can, else, and for `exact`, with f32 products in the order of the
+// reference. params.n_col_warps and n_slots are set here. Throws kBackendUnavailable.
+void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
+                   const QuantType& type, MatvecParams params, bool swiglu, bool exact);
+
+}  // namespace apr::cuda
