@@ -19,6 +19,23 @@ APR_DEVICE void dequant_octet(const DequantParams& p, int octet, int launch_row)
   weight_octet<T, kPlanes>(p.w, static_cast<int64_t>(p.first_row) + launch_row, octet, values);
   const int64_t first = static_cast<int64_t>(launch_row) * p.n_cols + 8 * octet;
 #ifdef APR_DEVICE_CODE
+  if (p.n_cols % 8 == 0 && 8 * octet + 8 <= n_stored) {  // all rows are aligned, as p.out is
+    if constexpr (kHalf) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        pairs[pair] = f16_bits(mul_rn(values[2 * pair], p.scale)) |
+                      static_cast<uint32_t>(f16_bits(mul_rn(values[2 * pair + 1], p.scale))) << 16;
+      }
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.out) + first) =
+          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    } else {
+      float4* out = reinterpret_cast<float4*>(static_cast<float*>(p.out) + first);
+      out[0] = make_float4(values[0], values[1], values[2], values[3]);
+      out[1] = make_float4(values[4], values[5], values[6], values[7]);
+    }
+    return;
+  }
 #pragma unroll
 #endif
   for (int elem = 0; elem < 8; ++elem) {

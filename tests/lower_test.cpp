@@ -12,21 +12,33 @@ Model model_of(const std::string& fixture) {
   return Model(test::open_gguf(test::model_fixture(fixture)));
 }
 
+constexpr int64_t kMaxRows = 3, kMaxLogitRows = 2;
+constexpr Target kTargets[] = {
+    {.backend = BackendKind::kCpu, .max_rows = kMaxRows, .max_logit_rows = kMaxLogitRows},
+    {.backend = BackendKind::kCuda, .max_rows = kMaxRows, .max_logit_rows = kMaxLogitRows},
+    {.backend = BackendKind::kCuda,
+     .max_rows = kMaxRows,
+     .max_logit_rows = kMaxLogitRows,
+     .f16_rows = true},
+    {.backend = BackendKind::kCuda,
+     .phase = Phase::kDecode,
+     .max_rows = kMaxRows,
+     .max_logit_rows = kMaxLogitRows},
+};
+
 class Lowering : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Lowering, CoversEveryOpOnceInOrder) {
   const Model model = model_of(GetParam());
   const Plan plan = build_plan(model);
-  for (const BackendKind backend : {BackendKind::kCpu, BackendKind::kCuda}) {
-    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
-      const ExecPlan exec = lower(plan, {.backend = backend, .phase = phase, .max_rows = 7});
-      int next_op = 0;
-      for (const Stage& stage : exec.stages) {
-        EXPECT_EQ(stage.first_op, next_op);
-        next_op += stage.n_ops;
-      }
-      EXPECT_EQ(next_op, static_cast<int>(plan.ops.size()));
+  for (const Target& target : kTargets) {
+    const ExecPlan exec = lower(plan, target);
+    int next_op = 0;
+    for (const Stage& stage : exec.stages) {
+      EXPECT_EQ(stage.first_op, next_op);
+      next_op += stage.n_ops;
     }
+    EXPECT_EQ(next_op, static_cast<int>(plan.ops.size()));
   }
 }
 
@@ -35,13 +47,12 @@ TEST_P(Lowering, CoversEveryOpOnceInOrder) {
 TEST_P(Lowering, ValuesLiveUntilTheirLastReader) {
   const Model model = model_of(GetParam());
   const Plan plan = build_plan(model);
-  for (const BackendKind backend : {BackendKind::kCpu, BackendKind::kCuda}) {
-    const ExecPlan exec = lower(
-        plan, {.backend = backend, .phase = Phase::kDecode, .max_rows = 3, .max_logit_rows = 2});
+  for (const Target& target : kTargets) {
+    const ExecPlan exec = lower(plan, target);
     std::vector<ValueId> owner(static_cast<size_t>(exec.workspace_bytes / 4), -1);
     const auto cells = [&](ValueId id) {
       const Value& value = plan.values[static_cast<size_t>(id)];
-      const int64_t rows = value.rows == RowDomain::kTokens ? 3 : 2;
+      const int64_t rows = value.rows == RowDomain::kTokens ? kMaxRows : kMaxLogitRows;
       return std::span(owner).subspan(
           static_cast<size_t>(exec.value_offset_bytes[static_cast<size_t>(id)] / 4),
           static_cast<size_t>(rows * value.row_elems()));
@@ -80,18 +91,68 @@ INSTANTIATE_TEST_SUITE_P(All, Lowering,
                            return name;
                          });
 
-TEST(Lowering, FusesADenseDecodeLayerIntoSixKernels) {
+TEST(Lowering, FusesADenseDecodeLayerIntoFiveStages) {
   const Model model = model_of("tiny-qwen3-kmix");
   const Plan plan = build_plan(model);
   const ExecPlan exec =
       lower(plan, {.backend = BackendKind::kCuda, .phase = Phase::kDecode, .max_rows = 1});
   std::vector<std::string> kernels;
-  for (size_t stage = 1; stage <= 6; ++stage) {
+  for (size_t stage = 1; stage <= 5; ++stage) {
     kernels.push_back(exec.stages[stage].kernel);
   }
-  EXPECT_EQ(kernels, (std::vector<std::string>{"matvec", "qk_rope_append", "attention_decode",
-                                               "matvec", "matvec_swiglu", "matvec"}));
-  EXPECT_EQ(exec.stages.size(), 1U + 6U * 6U + 1U);
+  EXPECT_EQ(kernels,
+            (std::vector<std::string>{"matvec", "attention", "matvec", "matvec_swiglu", "matvec"}));
+  EXPECT_EQ(exec.stages.size(), 1U + 6U * 5U + 1U);
+}
+
+// What stands between two products of a layer is one stage with the first of them.
+TEST(Lowering, FusesPrefillProductsWithWhatFollowsThem) {
+  const Model model = model_of("tiny-qwen3-kmix");
+  const Plan plan = build_plan(model);
+  const ExecPlan exec = lower(plan, {.backend = BackendKind::kCuda, .f16_rows = true});
+  std::vector<std::string> kernels;
+  for (const Stage& stage : exec.stages) {
+    kernels.push_back(stage.kernel);
+  }
+  std::vector<std::string> expected = {"embed", "norm_rows"};
+  for (int64_t layer = 0; layer < model.desc().n_layers; ++layer) {
+    const bool last = layer + 1 == model.desc().n_layers;
+    for (const char* kernel : {"project", "attention", "project_add_norm", "project_swiglu",
+                               last ? "project_add" : "project_add_norm"}) {
+      expected.emplace_back(kernel);
+    }
+  }
+  for (const char* kernel : {"take_rows", "rms_norm", "matmul"}) {
+    expected.emplace_back(kernel);
+  }
+  EXPECT_EQ(kernels, expected);
+}
+
+TEST(Lowering, KeepsF16RowsWhereProductsAloneReadThem) {
+  for (const char* fixture : {"tiny-qwen3-kmix", "tiny-qwen3moe-mix", "tiny-qwen35-Q4_K_M"}) {
+    const Model model = model_of(fixture);
+    const Plan plan = build_plan(model);
+    const ExecPlan exec = lower(plan, {.backend = BackendKind::kCuda, .f16_rows = true});
+    int64_t n_f16 = 0;
+    for (size_t id = 0; id < plan.values.size(); ++id) {
+      if (exec.value_format[id] != ValueFormat::kF16Rows) {
+        continue;
+      }
+      ++n_f16;
+      EXPECT_EQ(plan.values[id].rows, RowDomain::kTokens);
+      for (const Op& op : plan.ops) {
+        if (std::count(op.inputs.begin(), op.inputs.end(), static_cast<ValueId>(id)) > 0) {
+          EXPECT_EQ(op.kind, OpKind::kMatmul) << plan.values[id].name;
+        }
+      }
+    }
+    // Both norms and the activation of a dense layer; of experts, whose kernels read f32, one norm.
+    const bool is_moe = model.desc().layers[0].ffn == Ffn::kMoe;
+    EXPECT_EQ(n_f16, (is_moe ? 1 : 3) * model.desc().n_layers) << fixture;
+    for (const ValueFormat format : lower(plan, {.backend = BackendKind::kCuda}).value_format) {
+      EXPECT_EQ(format, ValueFormat::kF32);
+    }
+  }
 }
 
 TEST(Lowering, WorkspaceGrowsWithRowsAlone) {

@@ -11,7 +11,6 @@
 namespace apr::cuda {
 namespace {
 
-constexpr int64_t kMostTileBytes = int64_t{256} << 20;  // of weight scratch
 constexpr int64_t kDp4aTile = 64;
 constexpr int64_t kQ8Elems = 32;
 constexpr uint32_t kThreads = 256;
@@ -79,11 +78,13 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
     report_.reason = choose_prefill_gemm(options.requested, options.exact).reason;
   }
   if (mode_ == PrefillGemm::kF16) {
+    // Uploads went through another stream and may still be on their way.
+    APR_CUDA(api().cudaDeviceSynchronize());
     const HalfStoreChoice choice = half_weights_.prewarm(device_memory().free_bytes);
     half_store_ = choice.store;
     report_.reason = choice.reason;
   }
-  allocate(groups);
+  allocate(groups, options.most_scratch_bytes);
 }
 
 PrefillGemmReport Projection::report_for(std::span<const ProjectionGroup> groups) const {
@@ -106,7 +107,7 @@ PrefillGemmReport Projection::report_for(std::span<const ProjectionGroup> groups
   return report;
 }
 
-void Projection::allocate(std::span<const ProjectionGroup> groups) {
+void Projection::allocate(std::span<const ProjectionGroup> groups, int64_t most_scratch_bytes) {
   int64_t scratch_bytes = 0, most_cols = 0, most_products = 0;
   for (const ProjectionGroup& group : groups) {
     int64_t n_products = 0;
@@ -117,7 +118,8 @@ void Projection::allocate(std::span<const ProjectionGroup> groups) {
       const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
       if (needs_scratch) {
         const int64_t tile_bytes =
-            std::min(weight->n_rows, std::max(kMostTileBytes / row_bytes, int64_t{1})) * row_bytes;
+            std::min(weight->n_rows, std::max(most_scratch_bytes / row_bytes, int64_t{1})) *
+            row_bytes;
         scratch_bytes = std::max(scratch_bytes, tile_bytes);
       }
       n_products += weight->n_rows;

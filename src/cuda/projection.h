@@ -35,7 +35,8 @@ class Projection {
   struct Options {
     PrefillGemm requested = PrefillGemm::kF16;
     bool exact = false;
-    int64_t max_rows = 1;  // of a chunk
+    int64_t max_rows = 1;                             // of a chunk
+    int64_t most_scratch_bytes = int64_t{256} << 20;  // for rows of a matrix that is not kept
   };
 
   // Allocates scratch for `groups` and, in mode f16, makes the 16-bit weights on `stream` without
@@ -61,7 +62,7 @@ class Projection {
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;  // of cuBLAS
 
   PrefillGemmReport report_for(std::span<const ProjectionGroup> groups) const;
-  void allocate(std::span<const ProjectionGroup> groups);
+  void allocate(std::span<const ProjectionGroup> groups, int64_t most_scratch_bytes);
 
   void project_f16(const ProjectionArgs& args);
   void project_f32(const ProjectionArgs& args);

@@ -43,6 +43,7 @@ class CudaDouble {
   int driver_version = 13000;
   cudaError_t count_status = cudaSuccess;  // of cudaGetDeviceCount
   int compute_mode = cudaComputeModeDefault;
+  size_t free_bytes = size_t{1} << 36;
   nvrtcResult compile_status = NVRTC_SUCCESS;
   std::string compile_log = "a log";
   int nvrtc_minor = 0;
@@ -51,6 +52,7 @@ class CudaDouble {
   static CudaDouble& current();
   bool enter(const char* name);  // answers whether this call is to fail
   void* create(const std::string& kind);
+  void adopt(const std::string& kind, void* handle);  // a handle with something behind it
   void destroy(const std::string& kind, const void* handle);
   const cuda::LibraryFacts& library(cuda::Library library) { return facts_.at(library); }
 
@@ -65,7 +67,8 @@ class CudaDouble {
   std::unique_ptr<cuda::ScopedApi> scope_;
 };
 
-// A table of fakes: each call succeeds, those that create and destroy report to the double.
+// A table of fakes: each call succeeds, those that create and destroy report to the double. Pinned
+// memory is real and zero; device memory is addresses alone.
 cuda::Api fake_api();
 
 }  // namespace apr::test

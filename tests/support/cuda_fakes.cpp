@@ -1,4 +1,5 @@
 // The fakes behind the double: what each call would do, without a device.
+#include <cstdlib>
 #include <cstring>
 
 #include "support/cuda_double.h"
@@ -75,16 +76,23 @@ void fake_memory(cuda::Api& api) {
     make(data, "device memory");
     return cudaSuccess;
   };
+  api.cudaMemGetInfo = [](size_t* free_bytes, size_t* total_bytes) {
+    *free_bytes = state().free_bytes;
+    *total_bytes = size_t{1} << 37;
+    return cudaSuccess;
+  };
   api.cudaFree = [](void* data) {
     state().destroy("device memory", data);
     return cudaSuccess;
   };
-  api.cudaHostAlloc = [](void** data, size_t, unsigned) {
-    make(data, "pinned memory");
+  api.cudaHostAlloc = [](void** data, size_t size_bytes, unsigned) {
+    *data = std::calloc(1, size_bytes);
+    state().adopt("pinned memory", *data);
     return cudaSuccess;
   };
   api.cudaFreeHost = [](void* data) {
     state().destroy("pinned memory", data);
+    std::free(data);
     return cudaSuccess;
   };
   api.cuMemGetAllocationGranularity = [](size_t* size_bytes, const CUmemAllocationProp*,

@@ -1,0 +1,335 @@
+// Prefill projections over the test double: what is multiplied with what, what is made how often,
+// and what each failing call leaves behind.
+#include "cuda/projection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "apr/error.h"
+#include "base/log.h"
+#include "support/cuda_double.h"
+#include "support/model_variants.h"
+#include "support/open_gguf.h"
+
+namespace apr::cuda {
+namespace {
+
+constexpr int64_t kRows = 8;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+struct Gemm {
+  int64_t m, n, k, ldc;
+  const void* a;
+  cudaDataType type;
+  cublasComputeType_t compute;
+  bool operator==(const Gemm&) const = default;
+};
+std::vector<Gemm> gemms;
+
+Api recording_api() {
+  Api table = test::fake_api();
+  table.cublasGemmEx_64 = [](cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t m,
+                             int64_t n, int64_t k, const void*, const void* a, cudaDataType type,
+                             int64_t, const void*, cudaDataType, int64_t, const void*, void*,
+                             cudaDataType, int64_t ldc, cublasComputeType_t compute,
+                             cublasGemmAlgo_t) {
+    gemms.push_back({m, n, k, ldc, a, type, compute});
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  return table;
+}
+
+int64_t total(const Dequantizer::Launches& launches, std::string_view prefix) {
+  int64_t n = 0;
+  for (const auto& [name, count] : launches) {
+    n += name.starts_with(prefix) ? count : 0;
+  }
+  return n;
+}
+
+class ProjectionOnFakes : public ::testing::Test {
+ protected:
+  ProjectionOnFakes()
+      : table_(recording_api()), cuda_(std::make_unique<test::CudaDouble>(&table_)) {
+    gemms.clear();
+    set_log_level(LogLevel::kQuiet);
+  }
+  ~ProjectionOnFakes() override { set_log_level(LogLevel::kNormal); }
+
+  void make(PrefillGemm gemm, bool exact = false) {
+    plan_ = build_plan(model_);
+    exec_ = lower(plan_, {.backend = BackendKind::kCuda,
+                          .phase = Phase::kPrefill,
+                          .max_rows = kRows,
+                          .f16_rows = choose_prefill_gemm(gemm, exact).ran == PrefillGemm::kF16});
+    std::set<std::string_view> types;
+    for (const Weight& weight : model_.weights()) {
+      types.insert(weight.type->name);
+    }
+    std::vector<KernelRow> rows;
+    for (const KernelRow& row : kernel_table()) {
+      if ((row.quant_type.empty() || types.contains(row.quant_type)) &&
+          !row.name.starts_with("attention") && !row.name.starts_with("matvec")) {
+        rows.push_back(row);
+      }
+    }
+    KernelCompiler compiler("");
+    kernels_ = std::make_unique<KernelLibrary>(compiler, rows, "sm_90a");
+    stream_ = create_stream();
+    weights_ = std::make_unique<DeviceWeights>(model_.weights());
+    make_projection(gemm, exact);
+  }
+
+  void make_projection(PrefillGemm gemm, bool exact = false) {
+    DeviceFacts device;
+    device.cc_major = 9;
+    const std::vector<ProjectionGroup> groups = projection_groups(exec_);
+    projection_ = std::make_unique<Projection>(*kernels_, stream_, device, *weights_, groups,
+                                               Projection::Options{gemm, exact, kRows});
+  }
+
+  // The stages of a chunk that are the projection's.
+  void run_chunk() {
+    std::byte* workspace = reinterpret_cast<std::byte*>(0x10000);
+    for (const Stage& stage : exec_.stages) {
+      if (stage.kernel.starts_with("project") || stage.kernel == "norm_rows") {
+        projection_->run(exec_, stage, workspace, kRows);
+      } else if (stage.kernel == "matmul") {
+        const Op& op = plan_.ops[static_cast<size_t>(stage.first_op)];
+        float* x = reinterpret_cast<float*>(workspace);
+        projection_->project({op.weights[0], nullptr, x, x, kRows, op.weights[0]->n_rows});
+      }
+    }
+  }
+
+  uint64_t cache_bytes() const {
+    uint64_t n_bytes = 0;
+    for (const Op& op : plan_.ops) {
+      if (op.kind == OpKind::kMatmul && op.layer_idx >= 0) {
+        n_bytes += static_cast<uint64_t>(op.weights[0]->n_rows * op.weights[0]->n_cols * 2);
+      }
+    }
+    return n_bytes;
+  }
+
+  // A fixture of many types, one matrix of which is F32.
+  std::vector<std::byte> image_ = [] {
+    test::GgufWriter writer =
+        test::GgufWriter::copy_of(test::open_gguf(test::model_fixture("tiny-qwen3-kmix")));
+    test::retype_tensor(writer.tensor("blk.1.ffn_up.weight"), test::kTypeF32);
+    return writer.bytes();
+  }();
+  Model model_{test::open_gguf_image(image_)};
+  Api table_;
+  std::unique_ptr<test::CudaDouble> cuda_;
+  Plan plan_;
+  ExecPlan exec_;
+  std::unique_ptr<KernelLibrary> kernels_;
+  Stream stream_;
+  std::unique_ptr<DeviceWeights> weights_;
+  std::unique_ptr<Projection> projection_;
+};
+
+TEST_F(ProjectionOnFakes, MakesEach16BitMatrixOnceAndMultipliesGroupsAtOnce) {
+  make(PrefillGemm::kF16);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
+  EXPECT_EQ(projection_->report().ran, PrefillGemm::kF16);
+  EXPECT_EQ(projection_->report().reason, "");
+  const int64_t n_layers = model_.desc().n_layers;
+  EXPECT_EQ(total(projection_->dequant_launches(), "dequant."), 7 * n_layers);
+  EXPECT_EQ(total(projection_->dequant_launches(), "absmax."), 7 * n_layers);
+
+  run_chunk();
+  // q + k + v, output, gate + up, down; and the head.
+  ASSERT_EQ(gemms.size(), static_cast<size_t>(4 * n_layers + 1));
+  const AttentionDesc& attn = model_.desc().attention;
+  EXPECT_EQ(gemms[0].m, attn.q_dim() + 2 * attn.kv_dim());
+  EXPECT_EQ(gemms[0].n, kRows);
+  EXPECT_EQ(gemms[0].k, model_.desc().model_dim);
+  EXPECT_EQ(gemms[0].ldc, gemms[0].m);
+  EXPECT_EQ(gemms[2].m, 2 * model_.desc().ffn_dim);
+  for (const Gemm& gemm : gemms) {
+    EXPECT_EQ(gemm.type, CUDA_R_16F);
+    EXPECT_EQ(gemm.compute, CUBLAS_COMPUTE_32F);
+  }
+
+  // A second chunk makes the head's tile alone, whose matrix is never kept.
+  const Dequantizer::Launches before = projection_->dequant_launches();
+  run_chunk();
+  int64_t more = 0;
+  for (const auto& [name, count] : projection_->dequant_launches()) {
+    const auto found = before.find(name);
+    more += count - (found == before.end() ? 0 : found->second);
+  }
+  EXPECT_EQ(more, 1);
+}
+
+TEST_F(ProjectionOnFakes, StreamsWhereLessThanAGibibyteWouldStayFree) {
+  plan_ = build_plan(model_);
+  cuda_->free_bytes = kGiB + cache_bytes() - 1;
+  set_log_level(LogLevel::kNormal);
+  ::testing::internal::CaptureStderr();
+  make(PrefillGemm::kF16);
+  run_chunk();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("prefill: 16-bit weights are made again for each chunk"), std::string::npos);
+  set_log_level(LogLevel::kQuiet);
+  gemms.clear();
+  make_projection(PrefillGemm::kF16);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kStreamed);
+  EXPECT_EQ(projection_->report().ran, PrefillGemm::kF16);
+  EXPECT_NE(projection_->report().reason.find("do not fit"), std::string::npos);
+  EXPECT_EQ(total(projection_->dequant_launches(), "dequant."), 0);
+
+  const int64_t n_layers = model_.desc().n_layers;
+  for (int chunk = 1; chunk <= 2; ++chunk) {
+    run_chunk();
+    EXPECT_EQ(total(projection_->dequant_launches(), "dequant."), chunk * (7 * n_layers + 1));
+    EXPECT_EQ(total(projection_->dequant_launches(), "absmax."), 7 * n_layers + 1);
+  }
+  EXPECT_EQ(gemms.size(), static_cast<size_t>(2 * (7 * n_layers + 1)));
+  // Every product reads the one scratch.
+  for (const Gemm& gemm : gemms) {
+    EXPECT_EQ(gemm.a, gemms[0].a);
+  }
+  // One byte more is enough; groups are padded to 256 bytes each.
+  cuda_->free_bytes = kGiB + cache_bytes() + 256 * static_cast<uint64_t>(4 * n_layers);
+  make_projection(PrefillGemm::kF16);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
+}
+
+// Memory that runs out at any layer drops all of the cache; the next call streams.
+TEST_F(ProjectionOnFakes, DropsTheWholeCacheWhenMemoryRunsOutInTheMiddle) {
+  plan_ = build_plan(model_);
+  cuda_->free_bytes = 0;
+  make(PrefillGemm::kF16);
+  projection_.reset();
+  const size_t before = cuda_->alive().count("device memory");
+  make_projection(PrefillGemm::kF16);
+  const size_t streamed = cuda_->alive().count("device memory") - before;
+  projection_.reset();
+
+  cuda_->free_bytes = size_t{1} << 36;
+  int n_dropped = 0;
+  for (int n = 0;; ++n) {
+    ASSERT_LT(n, 2000);
+    cuda_->fail_call(n);
+    try {
+      make_projection(PrefillGemm::kF16);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(cuda_->failed_call()), std::string::npos);
+      projection_.reset();
+    }
+    const bool reached = !cuda_->failed_call().empty();
+    cuda_->fail_call(-1);
+    EXPECT_EQ(cuda_->violations(), std::vector<std::string>{});
+    if (!reached) {
+      ASSERT_NE(projection_, nullptr);
+      EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
+      break;
+    }
+    if (projection_ == nullptr) {
+      EXPECT_EQ(cuda_->alive().count("device memory"), before) << "a throwing constructor leaks";
+      continue;
+    }
+    EXPECT_EQ(projection_->half_store(), HalfStore::kStreamed);
+    EXPECT_NE(projection_->report().reason, "");
+    EXPECT_EQ(cuda_->alive().count("device memory"), before + streamed);
+    gemms.clear();
+    run_chunk();
+    EXPECT_EQ(gemms.size(), static_cast<size_t>(7 * model_.desc().n_layers + 1));
+    projection_.reset();
+    ++n_dropped;
+  }
+  // Allocations of the layers, and two launches a matrix.
+  EXPECT_EQ(n_dropped, 15 * model_.desc().n_layers);
+}
+
+TEST_F(ProjectionOnFakes, MultipliesF32InPlaceAndPedantically) {
+  make(PrefillGemm::kF32);
+  EXPECT_EQ(projection_->report().ran, PrefillGemm::kF32);
+  run_chunk();
+  ASSERT_EQ(gemms.size(), static_cast<size_t>(7 * model_.desc().n_layers + 1));
+  int64_t n_f32 = 0;
+  size_t idx = 0;
+  for (const Op& op : plan_.ops) {
+    if (op.kind != OpKind::kMatmul) {
+      continue;
+    }
+    const Gemm& gemm = gemms[idx++];
+    EXPECT_EQ(gemm.type, CUDA_R_32F);
+    EXPECT_EQ(gemm.compute, CUBLAS_COMPUTE_32F_PEDANTIC);
+    const bool in_place = gemm.a == weights_->matrix(*op.weights[0]).data;
+    EXPECT_EQ(in_place, op.weights[0]->type->name == "F32") << op.name;
+    n_f32 += in_place ? 1 : 0;
+  }
+  EXPECT_GT(n_f32, 0);
+  EXPECT_EQ(total(projection_->dequant_launches(), "dequant."),
+            7 * model_.desc().n_layers + 1 - n_f32);
+  EXPECT_EQ(total(projection_->dequant_launches(), "dequant.F32"), 0);
+  EXPECT_EQ(total(projection_->dequant_launches(), "absmax."), 0);
+}
+
+TEST_F(ProjectionOnFakes, ReportsWhatRan) {
+  make(PrefillGemm::kF16, true);
+  EXPECT_EQ(projection_->report().requested, PrefillGemm::kF16);
+  EXPECT_EQ(projection_->report().ran, PrefillGemm::kF32);
+  EXPECT_EQ(projection_->report().reason, "exact mode multiplies in f32");
+  make(PrefillGemm::kDp4a);
+  EXPECT_EQ(projection_->report().requested, PrefillGemm::kDp4a);
+  int n_q4k = 0, n_all = 0;
+  for (const Op& op : plan_.ops) {
+    if (op.kind == OpKind::kMatmul) {
+      ++n_all;
+      n_q4k += op.weights[0]->type->name == "Q4_K" && op.weights[0]->n_cols % 256 == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(projection_->report().ran, n_q4k > 0 ? PrefillGemm::kDp4a : PrefillGemm::kF32);
+  EXPECT_NE(projection_->report().reason.find("f32 for " + std::to_string(n_all - n_q4k) + " of " +
+                                              std::to_string(n_all) + " matrices: "),
+            std::string::npos)
+      << projection_->report().reason;
+}
+
+TEST_F(ProjectionOnFakes, RefusesNullsAndNarrowResults) {
+  for (const PrefillGemm gemm : {PrefillGemm::kF16, PrefillGemm::kF32, PrefillGemm::kDp4a}) {
+    make(gemm);
+    const Weight& weight = *plan_.ops.back().weights[0];
+    float* data = reinterpret_cast<float*>(0x1000);
+    const ProjectionArgs good{&weight, nullptr, data, data, 2, weight.n_rows};
+    const std::string mode = prefill_gemm_name(gemm);
+    const auto refuses = [&](ProjectionArgs args, const std::string& what) {
+      cuda_->fail_call(0);  // the first call of CUDA, which must not come
+      try {
+        projection_->project(args);
+        ADD_FAILURE() << "accepted: " << what;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInference);
+        EXPECT_EQ(std::string(error.what()), what);
+      }
+      EXPECT_EQ(cuda_->failed_call(), "");
+      cuda_->fail_call(-1);
+    };
+    const std::string name(weight.name);
+    ProjectionArgs args = good;
+    args.weight = nullptr;
+    refuses(args, mode + " product of no weight: weight is null");
+    args = good;
+    args.x = nullptr;
+    refuses(args, mode + " product of " + name + ": x is null");
+    args = good;
+    args.y = nullptr;
+    refuses(args, mode + " product of " + name + ": y is null");
+    args = good;
+    args.ldc = weight.n_rows - 1;
+    refuses(args, mode + " product of " + name + ": ldc is " + std::to_string(args.ldc) +
+                      ", less than the " + std::to_string(weight.n_rows) + " rows of the matrix");
+    EXPECT_NO_THROW(projection_->project(good));
+  }
+}
+
+}  // namespace
+}  // namespace apr::cuda
