@@ -64,6 +64,7 @@ class ExitCodes(Base):
             "--threads": ["0", "-1", "x", "5000"],
             "--context": ["0", "-1", "x"],
             "--prefill-chunk": ["0", "-1", "x"],
+            "--device": ["-1", "x", "1024", ""],
         }
         for flag, values in table.items():
             for value in values:
@@ -151,6 +152,11 @@ class ExitCodes(Base):
             self.assertIn(cuda["remedy"], error)
             self.assertIn("--no-gpu", error)
         self.refused(code, "run", "/no/such.gguf", "hi", "--gpu")  # before any file is touched
+        for verb in ("run", "doctor", "logits"):  # --list-devices needs no model
+            self.assertIn(cuda["reason"], self.refused(code, verb, "--list-devices"))
+        start = time.monotonic()
+        self.refused(code, "run", MODEL, "hi", "--gpu")
+        self.assertLess(time.monotonic() - start, 1.0)
         ids = self.temporary(b"[1]")
         self.refused(code, "logits", MODEL, "--ids", ids, "--positions", "0", "--out",
                      "/dev/null", "--gpu")

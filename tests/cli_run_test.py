@@ -18,6 +18,24 @@ class Run(Base):
         process = run("run", MODEL, "--chat", EXAMPLE, "--quiet")
         self.assertEqual((process.stdout, process.stderr), (ANSWER.encode(), b""))
 
+    def test_what_runs_and_why_is_said_once(self):
+        ready = self.answered_json("doctor")["cuda"]["ready"]
+        for flags, requested, ran in (([], "default", "gpu" if ready else "cpu"),
+                                      (["--no-gpu"], "cpu", "cpu"),
+                                      (["--backend", "cpu", "--device", "1"], "cpu", "cpu")):
+            process = run("run", MODEL, "hi", "-n", "1", "--json", *flags)
+            self.check(process, 0)
+            lines = [line for line in process.stderr.decode().splitlines() if "selected: " in line]
+            self.assertEqual(len(lines), 1, process.stderr)
+            report = json.loads(process.stdout)
+            self.assertEqual(report["used_gpu"], ran == "gpu")
+            backend = report["backend"]
+            self.assertEqual((backend["requested"], backend["ran"], backend["fell_back"]),
+                             (requested, ran, False))
+            self.assertIn(backend["reason"], lines[0])
+            self.assertEqual("runs on the CPU: " in lines[0], requested == "default" and ran == "cpu")
+            self.assertEqual(b"--device is ignored" in process.stderr, "--device" in flags)
+
     def test_verbose_says_more(self):
         process = run("run", MODEL, "--chat", EXAMPLE, "--verbose")
         self.assertEqual(process.stdout, ANSWER.encode())

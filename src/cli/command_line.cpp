@@ -7,6 +7,7 @@
 
 #include "apr/error.h"
 #include "base/log.h"
+#include "cli/devices.h"
 #include "cli/output.h"
 #include "cli/verb.h"
 
@@ -59,8 +60,10 @@ OutputFormat requested_format(const std::vector<std::string>& args) {
   return OutputFormat::kText;
 }
 
-// Parses the flags of a verb. Returns false where --help or --version was answered instead.
-bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const std::string& verb) {
+// Parses the flags of a verb. Returns false where --help, --version or --list-devices was answered
+// instead.
+bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const std::string& verb,
+                 OutputFormat format) {
   try {
     std::vector<std::string> reversed = separate_values(app, args);
     std::reverse(reversed.begin(), reversed.end());
@@ -71,6 +74,9 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const std:
     return false;
   } catch (const CLI::CallForVersion& version) {
     write_stdout(std::string(version.what()) + "\n");
+    return false;
+  } catch (const ListDevicesCalled&) {
+    print_devices(format);
     return false;
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
@@ -134,7 +140,7 @@ int run_command_line(const std::vector<std::string>& args, OutputFormat& format)
   app.footer(std::string("\nExamples:\n") + row->examples);
   const std::unique_ptr<Verb> verb = row->make();
   verb->add_options(app);
-  if (!parse_flags(app, {args.begin() + 1, args.end()}, name)) {
+  if (!parse_flags(app, {args.begin() + 1, args.end()}, name, format)) {
     return 0;
   }
   format = verb->output.format;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/format.h"
+#include "cli/devices.h"
 #include "cli/load.h"
 #include "cli/output.h"
 #include "cli/verb.h"
@@ -27,8 +28,14 @@ using Json = nlohmann::ordered_json;
 
 class DoctorVerb : public Verb {
  public:
-  void add_options(CLI::App& app) override { add_output(app, output, false); }
+  void add_options(CLI::App& app) override {
+    add_devices(app, backend_);
+    add_output(app, output, false);
+  }
   int run() override;
+
+ private:
+  BackendOptions backend_;
 };
 
 // What follows "key" and a colon on its line of a /proc file; empty where it is absent.
@@ -65,7 +72,7 @@ int usable_cores() {
 // the one in this program.
 std::string cpu_backend_name() {
   const Model model(open_model_file("demo"));
-  return make_backend(model, {}, 1, 1)->device_name();
+  return make_cpu_backend(model, {.context = 1})->device_name();
 }
 
 Json libraries_json() {
@@ -84,20 +91,8 @@ Json libraries_json() {
           {"glibc", ::gnu_get_libc_version()}};
 }
 
-Json devices_json(const std::vector<cuda::DeviceFacts>& devices) {
-  Json json = Json::array();
-  for (const cuda::DeviceFacts& device : devices) {
-    json.push_back({{"ordinal", device.ordinal},
-                    {"name", device.name},
-                    {"architecture", device.architecture},
-                    {"multiprocessors", device.n_sm},
-                    {"total_bytes", device.total_bytes}});
-  }
-  return json;
-}
-
-Json cuda_json() {
-  const cuda::DoctorReport report = cuda::examine(0);
+Json cuda_json(int device) {
+  const cuda::DoctorReport report = cuda::examine(device);
   Json json = {{"compiled", report.compiled}, {"ready", report.readiness.ready}};
   if (!report.readiness.ready) {
     json["reason"] = report.readiness.reason;
@@ -128,7 +123,7 @@ int DoctorVerb::run() {
                       {{"version", APR_VERSION},
                        {"compiler", std::string("g++ ") + __VERSION__},
                        {"type", APR_BUILD_TYPE}}},
-                     {"cuda", cuda_json()},
+                     {"cuda", cuda_json(backend_.device.value_or(0))},
                      {"libraries", libraries_json()}};
   if (output.is_json()) {
     write_json(json, true);

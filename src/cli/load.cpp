@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "apr/cuda.h"
 #include "apr/error.h"
 #include "apr/quant.h"
 #include "base/log.h"
@@ -27,6 +28,9 @@ BackendChoice choose_backend(const BackendOptions& options,
                 fmt::format("{} and --no-gpu contradict each other; give one of them", flag));
   }
   if (options.no_gpu || (options.backend == "cpu" && !is_forced)) {
+    if (options.device) {
+      log_note("--device is ignored: the CPU was asked for");
+    }
     return {"cpu", "cpu", options.no_gpu ? "asked for by --no-gpu" : "asked for by --backend cpu"};
   }
   const cuda::Readiness gpu = check_gpu();
@@ -34,15 +38,16 @@ BackendChoice choose_backend(const BackendOptions& options,
     throw Error(gpu.code,
                 fmt::format("{}: {}; {}; --no-gpu runs on the CPU", flag, gpu.reason, gpu.remedy));
   }
-  if (is_forced) {
-    throw Error(ErrorCode::kNotImplemented,
-                fmt::format("{}: no verb runs on the GPU yet; --no-gpu runs on the CPU", flag));
+  if (!gpu.ready) {
+    return {"default", "cpu", gpu.reason};
   }
-  return {"default", "cpu", gpu.ready ? "no verb runs on the GPU yet" : gpu.reason};
+  return {is_forced ? "gpu" : "default", "gpu",
+          is_forced ? fmt::format("asked for by {}", flag) : "a GPU is ready",
+          options.device.value_or(0)};
 }
 
 BackendChoice choose_backend(const BackendOptions& options) {
-  return choose_backend(options, [] { return cuda::check_readiness(0); });
+  return choose_backend(options, [&] { return cuda::check_readiness(options.device.value_or(0)); });
 }
 
 GgufFile open_model_file(const std::string& model) {
@@ -60,7 +65,8 @@ GgufFile open_model_file(const std::string& model) {
 }
 
 std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
-                                      int64_t context, int64_t max_logit_rows) {
+                                      BackendChoice& choice, int64_t context,
+                                      int64_t max_logit_rows) {
   const int64_t model_context = model.desc().context_length;
   if (context > model_context) {
     throw Error(ErrorCode::kUsage,
@@ -71,6 +77,24 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
     log_note(fmt::format("{} multi-token-prediction block{} of the file left out",
                          model.desc().n_mtp_layers, model.desc().n_mtp_layers == 1 ? "" : "s"));
   }
+  if (choice.used_gpu()) {
+    try {
+      return cuda::make_cuda_backend(model, {.device = choice.device,
+                                             .context = context,
+                                             .prefill_chunk = engine.prefill_chunk,
+                                             .max_logit_rows = max_logit_rows,
+                                             .exact = engine.exact});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBackendUnavailable) {
+        throw;
+      }
+      if (choice.requested == "gpu") {
+        throw Error(error.code(), fmt::format("{}; --no-gpu runs on the CPU", error.what()));
+      }
+      choice.ran = "cpu";
+      choice.reason = error.what();
+    }
+  }
   CpuBackendOptions options;
   options.n_threads = engine.n_threads;
   options.context = context;
@@ -80,8 +104,9 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
 }
 
 void announce(const BackendChoice& choice, const Backend& backend) {
-  log_note(fmt::format("selected: {} device={} (reason: {})", choice.ran, backend.device_name(),
-                       choice.reason));
+  const bool not_asked_for = choice.requested != "cpu" && !choice.used_gpu();
+  log_note(fmt::format("selected: {} device={} ({}: {})", choice.ran, backend.device_name(),
+                       not_asked_for ? "runs on the CPU" : "reason", choice.reason));
 }
 
 }  // namespace apr::cli

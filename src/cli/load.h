@@ -16,8 +16,9 @@ namespace apr::cli {
 // What was asked, what runs and why: printed once and part of every JSON answer.
 struct BackendChoice {
   std::string requested;  // "gpu", "cpu", "default"
-  std::string ran;        // "cpu"
+  std::string ran;        // "gpu", "cpu"
   std::string reason;
+  int device = 0;  // of the GPU
   bool used_gpu() const { return ran == "gpu"; }
   // Only a forced backend can fall back; one that is not forced runs where it says.
   bool fell_back() const { return requested == "gpu" && !used_gpu(); }
@@ -30,17 +31,19 @@ struct BackendChoice {
 BackendChoice choose_backend(const BackendOptions& options,
                              const std::function<cuda::Readiness()>& check_gpu);
 
-// The same for this machine's first GPU.
+// The same for this machine.
 BackendChoice choose_backend(const BackendOptions& options);
 
 // The GGUF file of a MODEL argument; "demo" is the model inside the program. Throws as
 // GgufFile::open, kUsage for a URL.
 GgufFile open_model_file(const std::string& model);
 
-// A backend for `model` (which must outlive it) with `context` positions. Throws kUsage for a
-// context above the model's.
+// A backend for `model` (which must outlive it) with `context` positions. Where the GPU that
+// nothing but a default chose cannot run the model, `choice` becomes the CPU and says why. Throws
+// kUsage for a context above the model's, kBackendUnavailable where a forced GPU cannot.
 std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
-                                      int64_t context, int64_t max_logit_rows);
+                                      BackendChoice& choice, int64_t context,
+                                      int64_t max_logit_rows);
 
 // Says once on stderr which backend runs and why.
 void announce(const BackendChoice& choice, const Backend& backend);

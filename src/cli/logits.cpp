@@ -182,7 +182,7 @@ void run_rows(Backend& backend, std::span<const TokenId> ids, const std::set<int
 }
 
 int LogitsVerb::run() {
-  const BackendChoice choice = choose_backend(backend_);
+  BackendChoice choice = choose_backend(backend_);
   const std::atomic<bool>* cancel = catch_interrupts();
   const Model model(open_model_file(model_));
   const ModelDesc& desc = model.desc();
@@ -201,8 +201,9 @@ int LogitsVerb::run() {
   }
   const std::set<int64_t> wanted(positions.begin(), positions.end());
   constexpr int64_t kMaxLogitRows = 64;  // of one step: 39 MB for 152,000 tokens
-  const std::unique_ptr<Backend> backend = make_backend(
-      model, engine_, context, std::min(kMaxLogitRows, static_cast<int64_t>(wanted.size())));
+  const std::unique_ptr<Backend> backend =
+      make_backend(model, engine_, choice, context,
+                   std::min(kMaxLogitRows, static_cast<int64_t>(wanted.size())));
   announce(choice, *backend);
   RowFile file(out_path_, static_cast<size_t>(desc.vocab_rows) * sizeof(float));
   Progress progress(output.quiet);

@@ -14,6 +14,7 @@ namespace apr::cli {
 namespace {
 
 constexpr int64_t kMaxThreads = 1024, kMaxChunk = 65536;  // the CPU backend's bounds
+constexpr int kMaxDevice = 1023;
 constexpr int64_t kMaxPositions = std::numeric_limits<int32_t>::max();
 
 // What a sampling flag does, by the name of its parameter.
@@ -137,6 +138,18 @@ void add_backend(CLI::App& app, BackendOptions& backend) {
         backend.backend = text;
       },
       "cuda (as --gpu) or cpu (as --no-gpu)");
+  add_devices(app, backend);
+}
+
+void add_devices(CLI::App& app, BackendOptions& backend) {
+  add_value(
+      app, "--device", "N",
+      [&backend](const std::string& text) {
+        backend.device = static_cast<int>(parse_whole("--device", text, 0, kMaxDevice));
+      },
+      "The GPU to use, as --list-devices numbers them; default 0");
+  app.add_flag_callback(
+      "--list-devices", [] { throw ListDevicesCalled(); }, "Print the GPUs and exit");
 }
 
 void add_engine(CLI::App& app, EngineOptions& engine) {

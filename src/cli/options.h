@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct OutputOptions {
 
 struct BackendOptions {
   bool gpu = false, no_gpu = false;
-  std::string backend;  // "cuda", "cpu"; empty: not given
+  std::string backend;        // "cuda", "cpu"; empty: not given
+  std::optional<int> device;  // --device
 };
 
 struct EngineOptions {
@@ -55,8 +57,14 @@ void add_model(CLI::App& app, std::string& model);
 // --version.
 void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson);
 
-// --gpu, --no-gpu, --cpu, --backend.
+// --gpu, --no-gpu, --cpu, --backend, --device, --list-devices.
 void add_backend(CLI::App& app, BackendOptions& backend);
+
+// --device and --list-devices, for verbs that only look.
+void add_devices(CLI::App& app, BackendOptions& backend);
+
+// Thrown out of the parsing of flags by --list-devices, which needs no MODEL.
+struct ListDevicesCalled {};
 
 // --threads, --context, --prefill-chunk, --exact.
 void add_engine(CLI::App& app, EngineOptions& engine);

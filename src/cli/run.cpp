@@ -163,14 +163,13 @@ int64_t RunVerb::context_for(const ModelDesc& desc, size_t n_prompt_tokens) cons
 }
 
 int RunVerb::run() {
-  const BackendChoice choice = choose_backend(backend_);
+  BackendChoice choice = choose_backend(backend_);
   const std::atomic<bool>* cancel = catch_interrupts();
   check_chat_options();
   StopMatcher(generate_.stop_strings);  // refuses bad ones before anything is loaded
   const std::string text = prompt_text();
   RunReport report;
   report.model = model_;
-  report.backend = choice;
   report.max_tokens = generate_.max_tokens;
 
   Progress progress(output.quiet);
@@ -180,7 +179,8 @@ int RunVerb::run() {
   const Tokenizer tokenizer(model.file());
   const std::vector<TokenId> ids = prompt_ids(model, tokenizer, text);
   const int64_t context = context_for(model.desc(), ids.size());
-  const std::unique_ptr<Backend> backend = make_backend(model, engine_, context, 1);
+  const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
+  report.backend = choice;
   report.load_ms = ms_since(start);
   progress.clear();
   announce(choice, *backend);

@@ -33,6 +33,10 @@ const std::vector<VerbRow>& verb_table() {
        "  apr plan model.gguf\n"
        "  apr plan model.gguf --lowered\n",
        make_plan_verb},
+      {"bench", "how fast a model runs on this machine, as llama-bench measures it",
+       "  apr bench model.gguf\n"
+       "  apr bench model.gguf -p 128,512,2048 -n 128 -d 0,4096 -r 3 --json\n",
+       make_bench_verb},
       {"doctor", "what this machine and this build offer",
        "  apr doctor\n"
        "  apr doctor --json\n",

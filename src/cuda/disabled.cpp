@@ -1,4 +1,5 @@
-// The functions of device.h and doctor.h in a build without CUDA.
+// The functions of apr/cuda.h, device.h and doctor.h in a build without CUDA.
+#include "apr/cuda.h"
 #include "cuda/device.h"
 #include "cuda/doctor.h"
 
@@ -31,6 +32,18 @@ std::vector<DeviceFacts> list_devices() {
 }
 
 DeviceMemory device_memory() {
+  throw_disabled();
+}
+
+std::optional<std::string> missing_kernel(const Model&, const CudaBackendOptions&) {
+  throw_disabled();
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const Model&, const CudaBackendOptions&) {
+  throw_disabled();
+}
+
+DeviceSpeed measure_speed(int) {
   throw_disabled();
 }
 

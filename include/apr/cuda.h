@@ -1,0 +1,48 @@
+// The CUDA backend, as the rest of the program makes it. No CUDA header needed; in a build without
+// CUDA these functions throw kFeatureDisabled.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apr/backend.h"
+
+namespace apr::cuda {
+
+// The products of a prefill: 16-bit operands with f32 sums; f32; 8-bit activations with Q4_K.
+enum class PrefillGemm { kF16, kF32, kDp4a };
+
+// Attention of a prefill: flash with an f16 cache, or f32 products with an f32 cache.
+enum class PrefillAttention { kFlash, kF32 };
+
+struct CudaBackendOptions {
+  int device = 0;
+  int64_t context = 0;        // positions; 0: the model's
+  int64_t prefill_chunk = 0;  // rows of one forward; 0: 2048, or less where the context is
+  int64_t max_logit_rows = 1;
+  bool exact = false;  // f32 products and cache, kernels in the reference's order of sums
+  std::optional<PrefillGemm> prefill_gemm = {};  // none: APR_QWEN35_PREFILL_GEMM, else f16
+  // none: APR_QWEN35_PREFILL_ATTENTION, else flash; exact mode is f32
+  std::optional<PrefillAttention> prefill_attention = {};
+};
+
+// What of `model` has no kernel on the GPU: "blk.0.ffn_moe (moe_ffn, layer 0) has no GPU kernel
+// yet"; nothing where all has. Looks at no device.
+std::optional<std::string> missing_kernel(const Model& model, const CudaBackendOptions& options);
+
+// The backend for `model`, which must outlive it, on device `options.device`: compiles kernels and
+// uploads. Throws kBackendUnavailable: the device is not ready, a kernel is missing, memory is out.
+std::unique_ptr<Backend> make_cuda_backend(const Model& model, const CudaBackendOptions& options);
+
+// What a device reaches, measured.
+struct DeviceSpeed {
+  double bytes_per_s = 0.0;  // read and written together by a copy of 512 MiB on the device
+  double flops_per_s = 0.0;  // of cuBLAS: f16 matrices of 8192 x 8192, sums in f32
+};
+
+// Takes 1 GiB of device memory for as long as it runs. Throws kBackendUnavailable.
+DeviceSpeed measure_speed(int device);
+
+}  // namespace apr::cuda

@@ -1,0 +1,87 @@
+// What a verb does with a GPU that is ready but cannot run the model: table of CUDA calls faked.
+#include <gtest/gtest.h>
+
+#include "cli/devices.h"
+#include "cli/load.h"
+#include "support/cuda_double.h"
+#include "support/expect_error.h"
+#include "support/fixtures.h"
+
+namespace apr::cli {
+namespace {
+
+BackendChoice chosen(bool forced) {
+  BackendOptions options;
+  options.gpu = forced;
+  return choose_backend(options);
+}
+
+TEST(GpuChoice, OfAnOpWithoutAKernelIsTheCpuWithTheOpNamed) {
+  test::CudaDouble cuda;
+  const Model model(open_model_file("demo"));  // a hybrid
+  BackendChoice choice = chosen(false);
+  EXPECT_EQ(choice.ran, "gpu");
+  const auto backend = make_backend(model, {}, choice, 16, 1);
+  EXPECT_NE(backend->device_name().find("CPU"), std::string::npos);
+  EXPECT_EQ(choice.requested, "default");
+  EXPECT_EQ(choice.ran, "cpu");
+  EXPECT_FALSE(choice.fell_back());
+  EXPECT_NE(choice.reason.find("has no GPU kernel yet"), std::string::npos) << choice.reason;
+  EXPECT_EQ(cuda.count("cudaMalloc"), 0);
+  EXPECT_TRUE(cuda.alive().empty());
+}
+
+TEST(GpuChoice, WhenForcedFailsWithTheOpNamed) {
+  test::CudaDouble cuda;
+  const Model model(open_model_file("demo"));
+  BackendChoice choice = chosen(true);
+  const std::string message =
+      test::expect_error(ErrorCode::kBackendUnavailable, "has no GPU kernel yet",
+                         [&] { make_backend(model, {}, choice, 16, 1); });
+  EXPECT_NE(message.find("--no-gpu"), std::string::npos);
+  EXPECT_TRUE(cuda.alive().empty());
+}
+
+TEST(GpuChoice, OfACardThatRefusesFallsToTheCpuAndLeavesNothingBehind) {
+  const Model model(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
+  for (const bool forced : {false, true}) {
+    test::CudaDouble cuda;
+    cuda.compile_status = NVRTC_ERROR_COMPILATION;
+    ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    BackendChoice choice = chosen(forced);
+    if (forced) {
+      test::expect_error(ErrorCode::kBackendUnavailable, "--no-gpu",
+                         [&] { make_backend(model, {}, choice, 16, 1); });
+    } else {
+      EXPECT_NE(make_backend(model, {}, choice, 16, 1)->device_name().find("CPU"),
+                std::string::npos);
+      EXPECT_EQ(choice.ran, "cpu");
+      EXPECT_NE(choice.reason, "");
+    }
+    EXPECT_TRUE(cuda.alive().empty());
+  }
+}
+
+TEST(GpuChoice, OfTheCpuTouchesNothingOfCuda) {
+  test::CudaDouble cuda;
+  BackendOptions options;
+  options.no_gpu = true;
+  options.device = 1;
+  BackendChoice choice = choose_backend(options);
+  const Model model(open_model_file("demo"));
+  make_backend(model, {}, choice, 16, 1);
+  EXPECT_TRUE(cuda.trace().empty());
+}
+
+TEST(Devices, AreListedByNumberAndName) {
+  test::CudaDouble cuda;
+  cuda.n_devices = 2;
+  const auto json = devices_json(cuda::list_devices());
+  ASSERT_EQ(json.size(), 2U);
+  EXPECT_EQ(json[1]["ordinal"], 1);
+  EXPECT_EQ(json[1]["name"], "Fake GPU");
+  EXPECT_EQ(json[1]["architecture"], "sm_90a");
+}
+
+}  // namespace
+}  // namespace apr::cli
