@@ -118,7 +118,7 @@ TEST(CudaFailures, WhenAGraphIsCapturedAndLaunched) {
 TEST(CudaFailures, WhenKernelsAreCompiledLoadedAndLaunched) {
   fail_each_call([] {
     KernelCompiler compiler("");  // no cache: every time compiles
-    const KernelRow rows[] = {{"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>", {}, {}, 65536}};
+    const KernelRow rows[] = {{"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>", {}, {}, true}};
     const KernelLibrary kernels(compiler, rows, "sm_90a");
     const Stream stream = create_stream();
     launch_rms_norm(kernels, stream, {nullptr, nullptr, nullptr, 1024, 1e-6F}, 3);

@@ -3,11 +3,15 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "apr/error.h"
 #include "base/log.h"
+#include "cuda/doctor.h"
 #include "cuda/launch_rms_norm.h"
 #include "support/cuda_double.h"
+#include "support/expect_error.h"
+#include "support/gguf_writer.h"
 #include "support/gpu.h"
 
 namespace apr::cuda {
@@ -30,6 +34,105 @@ TEST(GpuDevice, SaysWhatItIs) {
   const DeviceMemory memory = device_memory();
   EXPECT_LE(memory.free_bytes, memory.total_bytes);
   EXPECT_EQ(list_devices().front().name, facts.name);
+}
+
+TEST(GpuDevice, AnIndexOfNoDeviceNamesTheRange) {
+  APR_NEED_GPU();
+  const int n_devices = static_cast<int>(list_devices().size());
+  const std::string range = n_devices == 1 ? std::string("device 0 only")
+                                           : "devices 0 to " + std::to_string(n_devices - 1);
+  for (const int ordinal : {-1, n_devices, 99}) {
+    const std::string message = test::expect_error(
+        ErrorCode::kBackendUnavailable,
+        "there is no device " + std::to_string(ordinal) + "; this machine shows " + range,
+        [&] { use_device(ordinal); });
+    EXPECT_NE(message.find("--list-devices"), message.npos) << message;
+  }
+  EXPECT_EQ(use_device(0).ordinal, 0);
+}
+
+TEST(GpuDevice, EachOneListedCanBeTaken) {
+  APR_NEED_GPU();
+  for (const DeviceFacts& listed : list_devices()) {
+    const Readiness readiness = check_readiness(listed.ordinal);
+    ASSERT_TRUE(readiness.ready) << readiness.reason;
+    EXPECT_EQ(use_device(listed.ordinal).architecture, listed.architecture);
+    const DeviceBuffer buffer(kMiB, "a test");
+    APR_CUDA(api().cudaMemset(buffer.data(), 1, buffer.size_bytes()));
+    APR_CUDA(api().cudaDeviceSynchronize());
+  }
+  use_device(0);
+}
+
+TEST(GpuDoctor, FindsNothingToMend) {
+  APR_NEED_GPU();
+  const test::TempFolder temp;
+  ::setenv("XDG_CACHE_HOME", temp.path().c_str(), 1);
+  const DoctorReport report = examine(0);
+  EXPECT_TRUE(report.readiness.ready) << report.readiness.reason;
+  EXPECT_EQ(report.devices.size(), list_devices().size());
+  for (const DoctorRow& row : report.rows) {
+    EXPECT_TRUE(row.good) << row.key << ": " << row.value;
+    EXPECT_EQ(row.remedy, "") << row.key;
+  }
+}
+
+TEST(GpuKernels, ASecondStartCompilesNothing) {
+  APR_NEED_GPU();
+  const test::TempFolder temp;
+  const std::array rows{kernel_row("rms_norm.vec4"), kernel_row("rms_norm.scalar")};
+  KernelCompiler first(temp.path());
+  const KernelLibrary compiled(first, rows, use_device(0).architecture);
+  EXPECT_EQ(first.n_compiled(), 2);
+  KernelCompiler second(temp.path());
+  const KernelLibrary cached(second, rows, use_device(0).architecture);
+  EXPECT_EQ(second.n_compiled(), 0);
+  EXPECT_EQ(second.n_cached(), 2);
+  EXPECT_NE(cached.find("rms_norm.vec4"), nullptr);
+}
+
+TEST(GpuMemory, AddressesTakeNoMemory) {
+  APR_NEED_GPU();
+  const uint64_t free_before = device_memory().free_bytes;
+  const VirtualRange range(size_t{64} << 30, 0, "a test");
+  EXPECT_EQ(range.mapped_bytes(), 0U);
+  EXPECT_LT(free_before - std::min(free_before, device_memory().free_bytes), 64 * kMiB);
+}
+
+// As KV pages are used: a graph captured when the range was small is replayed when it has grown.
+TEST(GpuMemory, AGraphStaysGoodWhileItsRangeGrows) {
+  APR_NEED_GPU();
+  VirtualRange range(size_t{1} << 30, 0, "KV");
+  range.grow(1);
+  const std::byte* const base = range.data();
+  const size_t page_bytes = range.page_bytes();
+  const Stream stream = create_stream();
+  const DeviceBuffer seen(sizeof(int), "a test");
+  const GraphExec exec = instantiate(capture_graph(stream, [&] {
+    APR_CUDA(api().cudaMemcpyAsync(seen.data(), range.data() + 4096, sizeof(int),
+                                   cudaMemcpyDeviceToDevice, stream.get()));
+  }));
+  for (int n_pages = 2; n_pages < 40; ++n_pages) {
+    const int written = 1000 + n_pages;
+    APR_CUDA(
+        api().cudaMemcpy(range.data() + 4096, &written, sizeof written, cudaMemcpyHostToDevice));
+    range.grow(static_cast<size_t>(n_pages) * page_bytes);
+    ASSERT_EQ(range.data(), base);
+    ASSERT_EQ(range.mapped_bytes(), static_cast<size_t>(n_pages) * page_bytes);
+    APR_CUDA(
+        api().cudaMemset(range.data() + range.mapped_bytes() - page_bytes, n_pages, page_bytes));
+    APR_CUDA(api().cudaDeviceSynchronize());  // the stream does not wait for the default one
+    APR_CUDA(api().cudaGraphLaunch(exec.get(), stream.get()));
+    APR_CUDA(api().cudaStreamSynchronize(stream.get()));
+    ASSERT_EQ(test::to_host<int>(seen).front(), written);
+  }
+  for (int page = 1; page < 39; ++page) {  // what was written stays
+    unsigned char byte = 0;
+    APR_CUDA(api().cudaMemcpy(&byte,
+                              range.data() + (static_cast<size_t>(page) + 1) * page_bytes - 1, 1,
+                              cudaMemcpyDeviceToHost));
+    ASSERT_EQ(byte, page + 1);
+  }
 }
 
 TEST(GpuMemory, AVirtualRangeKeepsAddressAndContentAsItGrows) {

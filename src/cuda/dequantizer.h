@@ -4,12 +4,19 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "cuda/launch.h"
 #include "cuda/weights.h"
 
 namespace apr::cuda {
+
+// What of `weights` the kernels of `rows` cannot decode: "no f32 dequant kernel for Q4_K
+// (blk.0.attn_q.weight)"; nothing where they can all. F32 needs no f32 kernel.
+std::optional<std::string> missing_dequant(std::span<const Weight> weights,
+                                           std::span<const KernelRow> rows);
 
 struct RowRange {
   int64_t first = 0, n_rows = 0;

@@ -152,6 +152,11 @@ void* CudaDouble::create(const std::string& kind) {
   return reinterpret_cast<void*>(next);
 }
 
+void CudaDouble::adopt(const std::string& kind, void* handle) {
+  const std::lock_guard lock(mutex_);
+  alive_[handle] = kind;
+}
+
 void CudaDouble::destroy(const std::string& kind, const void* handle) {
   const std::lock_guard lock(mutex_);
   const auto found = alive_.find(handle);

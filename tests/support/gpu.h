@@ -34,6 +34,8 @@ cuda::DeviceBuffer to_device(std::span<const T> values) {
   cuda::DeviceBuffer buffer(values.size_bytes(), "a test");
   APR_CUDA(cuda::api().cudaMemcpy(buffer.data(), values.data(), values.size_bytes(),
                                   cudaMemcpyHostToDevice));
+  // A copy from pageable memory may still be on its way, and our streams do not wait for it.
+  APR_CUDA(cuda::api().cudaDeviceSynchronize());
   return buffer;
 }
 
