@@ -82,12 +82,13 @@ class ProjectionOnFakes : public ::testing::Test {
     make_projection(gemm, exact);
   }
 
-  void make_projection(PrefillGemm gemm, bool exact = false) {
+  void make_projection(PrefillGemm gemm, bool exact = false, uint64_t reserved_bytes = 0) {
     DeviceFacts device;
     device.cc_major = 9;
     const std::vector<ProjectionGroup> groups = projection_groups(exec_);
-    projection_ = std::make_unique<Projection>(*kernels_, stream_, device, *weights_, groups,
-                                               Projection::Options{gemm, exact, kRows});
+    projection_ =
+        std::make_unique<Projection>(*kernels_, stream_, device, *weights_, groups,
+                                     Projection::Options{gemm, exact, kRows, reserved_bytes});
   }
 
   // The stages of a chunk that are the projection's.
@@ -199,6 +200,11 @@ TEST_F(ProjectionOnFakes, StreamsWhereLessThanAGibibyteWouldStayFree) {
   cuda_->free_bytes = kGiB + cache_bytes() + 256 * static_cast<uint64_t>(4 * n_layers);
   make_projection(PrefillGemm::kF16);
   EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
+  // Unless others will take more than that.
+  make_projection(PrefillGemm::kF16, false, 1 << 20);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kStreamed);
+  make_projection(PrefillGemm::kF16, false, UINT64_MAX);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kStreamed);
 }
 
 // Memory that runs out at any layer drops all of the cache; the next call streams.

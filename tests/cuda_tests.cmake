@@ -27,23 +27,30 @@ if(APR_WITH_CUDA)
   target_compile_definitions(cuda_kernel_table_test PRIVATE
     APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
 
+  apr_test(cuda_prefill_attention LABEL unit SOURCES cuda_prefill_attention_test.cpp
+    DEPS apr_test_cuda)
   apr_test(cuda_weights LABEL unit SOURCES cuda_weights_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_backend_failures LABEL unit SOURCES cuda_backend_failures_test.cpp
     DEPS apr_test_cuda)
   apr_test(cuda_dequant_ptx LABEL kernel SOURCES cuda_dequant_ptx_test.cpp DEPS apr_cuda)
+  target_compile_definitions(cuda_dequant_ptx_test PRIVATE
+    APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
 
   # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
   apr_test(gpu_base LABEL gpu SOURCES gpu_base_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_rms_norm LABEL gpu SOURCES gpu_rms_norm_test.cpp DEPS apr_test_cuda apr_cpu)
+  apr_test(gpu_attention LABEL gpu SOURCES gpu_attention_test.cpp
+    DEPS apr_test_cuda apr_test_gguf apr_cpu)
   apr_test(gpu_matvec LABEL gpu SOURCES gpu_matvec_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_projection LABEL gpu SOURCES gpu_projection_test.cpp gpu_product_rows_test.cpp
+            gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
   apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
     DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
   apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
-  foreach(test gpu_base gpu_rms_norm gpu_matvec gpu_dequant gpu_faults gpu_projection)
+  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_dequant gpu_faults gpu_projection)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
   endforeach()

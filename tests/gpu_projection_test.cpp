@@ -268,7 +268,7 @@ TEST(GpuProjection, IsWithinItsBoundInEveryMode) {
     free_bytes_for_tests = mode.store == HalfStore::kCached ? size_t{1} << 34 : 0;
     projections.push_back(std::make_unique<Projection>(
         kernels, stream, device, on_device, groups,
-        Projection::Options{mode.gemm, false, kMaxRows, kScratchBytes}));
+        Projection::Options{mode.gemm, false, kMaxRows, 0, kScratchBytes}));
     EXPECT_EQ(projections.back()->half_store(), mode.store) << mode.name;
     EXPECT_EQ(projections.back()->report().ran, mode.gemm) << mode.name;
   }

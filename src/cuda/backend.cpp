@@ -154,11 +154,17 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
     k_cache_.emplace_back(reserve_bytes, options.device, "keys");
     v_cache_.emplace_back(reserve_bytes, options.device, "values");
   }
-  // Last: its 16-bit weights take what memory is left.
+  // Last: its 16-bit weights take what memory is left when the whole cache is mapped.
+  uint64_t unmapped_bytes = 0;
+  for (const std::vector<VirtualRange>* ranges : {&k_cache_, &v_cache_}) {
+    for (const VirtualRange& range : *ranges) {
+      unmapped_bytes += range.reserved_bytes() - range.mapped_bytes();
+    }
+  }
   const std::vector<ProjectionGroup> groups = projection_groups(prefill_);
   projection_ = std::make_unique<Projection>(
       *kernels_, stream_, device_, *weights_, groups,
-      Projection::Options{requested_gemm(options), options.exact, max_rows()});
+      Projection::Options{requested_gemm(options), options.exact, max_rows(), unmapped_bytes});
 }
 
 bool CudaBackend::f32_cache() const {
@@ -193,6 +199,11 @@ int64_t CudaBackend::rows_of(const Step& step, ValueId id) const {
 void CudaBackend::launch_stages(const Step& step) {
   for (const Stage& stage : step.exec->stages) {
     launch_stage(step, stage);
+    if (observer_ != nullptr) {
+      APR_CUDA(api().cudaStreamSynchronize(stream_.get()));
+      ObservedStep values(*this, step);
+      observer_->after_stage(*step.exec, stage, values);
+    }
   }
 }
 
@@ -226,7 +237,7 @@ bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t>
   const std::vector<int64_t> row_zero = {0};
   const Step step =
       n_tokens == 1 ? Step{&decode_, 1, row_zero} : Step{&prefill_, n_tokens, logit_rows};
-  if (n_tokens == 1) {
+  if (n_tokens == 1 && observer_ == nullptr) {
     if (!decode_graph_) {
       const Graph graph = capture_graph(stream_, [&] { launch_stages(step); });
       graph_kernels_ = count_kernel_nodes(graph);

@@ -80,7 +80,9 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
   if (mode_ == PrefillGemm::kF16) {
     // Uploads went through another stream and may still be on their way.
     APR_CUDA(api().cudaDeviceSynchronize());
-    const HalfStoreChoice choice = half_weights_.prewarm(device_memory().free_bytes);
+    const uint64_t free_bytes = device_memory().free_bytes;
+    const HalfStoreChoice choice =
+        half_weights_.prewarm(free_bytes - std::min(free_bytes, options.reserved_bytes));
     half_store_ = choice.store;
     report_.reason = choice.reason;
   }

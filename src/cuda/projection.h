@@ -36,6 +36,7 @@ class Projection {
     PrefillGemm requested = PrefillGemm::kF16;
     bool exact = false;
     int64_t max_rows = 1;                             // of a chunk
+    uint64_t reserved_bytes = 0;                      // of device memory that others will take
     int64_t most_scratch_bytes = int64_t{256} << 20;  // for rows of a matrix that is not kept
   };
 
