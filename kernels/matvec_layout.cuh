@@ -6,8 +6,15 @@
 
 namespace apr {
 
-constexpr int kMatvecWarps = 16;  // of a block
-constexpr int kMostRingSlots = 6;
+constexpr int kMatvecWarps = 16;       // of a block
+constexpr int kRingBytes = 76 * 1024;  // of its warps together, where two units a warp are less
+
+// Units of a warp's ring.
+template <class T>
+constexpr int ring_slots() {
+  constexpr int kFit = kRingBytes / (kMatvecWarps * quant::unit_bytes<T>());
+  return kFit < 2 ? 2 : kFit > 4 ? 4 : kFit;
+}
 constexpr int kScaleElems = 32;  // values of x with one scale
 
 // Columns of x that are staged; those past its end are zero.

@@ -28,22 +28,6 @@ namespace apr {
 using quant::kUnitCols;
 using quant::kUnitRows;
 
-// Waits for the oldest of n_slots - 1 groups of copies in flight.
-__device__ __forceinline__ void wait_for_oldest(int n_slots) {
-  switch (n_slots) {
-    case 2:
-      return copy_groups_wait<0>();
-    case 3:
-      return copy_groups_wait<1>();
-    case 4:
-      return copy_groups_wait<2>();
-    case 5:
-      return copy_groups_wait<3>();
-    default:
-      return copy_groups_wait<kMostRingSlots - 2>();
-  }
-}
-
 // Adds to sums[h] the products of rows g and g + 8 of a unit in shared memory, this lane's groups.
 template <class T>
 __device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const StagedX& x, int unit,
@@ -115,6 +99,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     matvec_mma(const __grid_constant__ MatvecParams p) {
   constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
+  constexpr int kSlots = ring_slots<T>();
   extern __shared__ uint4 shared[];
   __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
   __shared__ float scratch[kMaxWarps];
@@ -125,7 +110,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
   const StagedX x(shared, n_cols);
   const uint8_t* ring = reinterpret_cast<const uint8_t*>(shared) +
-                        staged_x_bytes(n_cols, T::kGroupElems) + warp * p.n_slots * kUnitBytes;
+                        staged_x_bytes(n_cols, T::kGroupElems) + warp * kSlots * kUnitBytes;
   const uint32_t ring_address = shared_address(ring);
 
   const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
@@ -168,7 +153,8 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     copy_group_end();
   };
   start_tile();
-  for (int slot = 0; slot < p.n_slots - 1; ++slot) {
+#pragma unroll
+  for (int slot = 0; slot < kSlots - 1; ++slot) {
     copy_next(slot);
   }
   HeldNorm held;
@@ -186,11 +172,11 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
       float sums[2] = {0.0f, 0.0f};
 #pragma unroll 1
       for (int unit = first_unit; unit < n_units; unit += p.n_col_warps) {
-        wait_for_oldest(p.n_slots);
+        copy_groups_wait<kSlots - 2>();
         __syncwarp();
-        copy_next(slot == 0 ? p.n_slots - 1 : slot - 1);
+        copy_next(slot == 0 ? kSlots - 1 : slot - 1);
         multiply_unit<T>(ring + slot * kUnitBytes, x, unit, sums);
-        slot = slot == p.n_slots - 1 ? 0 : slot + 1;
+        slot = slot == kSlots - 1 ? 0 : slot + 1;
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {  // over the lanes of one row

@@ -38,7 +38,6 @@ struct MatvecParams {
   const float* residual;  // [n_rows] f32 or null, may be y; with one part alone
   int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape
   int32_t n_col_warps;    // matvec_mma: warps that share the columns of a row; a power of two
-  int32_t n_slots;        // matvec_mma: units of a warp's ring, 2 to kMostRingSlots
   float eps;              // of the norm
 };
 

@@ -34,20 +34,21 @@ TEST(MatvecSplit, TakesTheFewestRoundsOfUnits) {
   }
 }
 
-TEST(MatvecRing, FitsTheSharedMemoryThereIs) {
+TEST(MatvecMma, RunsWhereItsSharedMemoryFits) {
   const QuantType& q4_k = *find_quant_type("Q4_K");
-  EXPECT_EQ(matvec_ring_slots(q4_k, 4096, h200()), 2);
-  EXPECT_EQ(matvec_ring_slots(q4_k, 25600, h200()), 2);   // all of a multiprocessor
-  EXPECT_EQ(matvec_ring_slots(q4_k, 100352, h200()), 0);  // x alone does not fit
-  EXPECT_EQ(matvec_ring_slots(q4_k, 4112, h200()), 0);    // columns of no whole 32
-  EXPECT_EQ(matvec_ring_slots(*find_quant_type("F16"), 4096, h200()), 0);
+  EXPECT_TRUE(matvec_mma_fits(q4_k, 4096, h200()));
+  EXPECT_TRUE(matvec_mma_fits(q4_k, 25600, h200()));
+  EXPECT_FALSE(matvec_mma_fits(q4_k, 100352, h200()));  // x alone does not fit
+  EXPECT_FALSE(matvec_mma_fits(q4_k, 4112, h200()));    // columns of no whole 32
+  EXPECT_FALSE(matvec_mma_fits(*find_quant_type("F16"), 4096, h200()));
   DeviceFacts turing = h200();
   turing.cc_major = 7;
-  EXPECT_EQ(matvec_ring_slots(q4_k, 4096, turing), 0);
+  EXPECT_FALSE(matvec_mma_fits(q4_k, 4096, turing));
   DeviceFacts ada = h200();
   ada.cc_major = 8;
   ada.shared_bytes_per_block = 99 * 1024;
-  EXPECT_EQ(matvec_ring_slots(q4_k, 4096, ada), 2);
+  EXPECT_TRUE(matvec_mma_fits(q4_k, 4096, ada));
+  EXPECT_FALSE(matvec_mma_fits(q4_k, 25600, ada));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ int64_t divide_up(int64_t n, int64_t by) {
 
 // What a type's kernels keep in shared memory.
 struct MatvecShared {
-  int64_t slot_bytes;  // a unit; 0: a plain type, which has no tensor-core kernel
+  int64_t ring_bytes;  // of all warps; 0: a plain type, which has no tensor-core kernel
   int group_elems;
 };
 
@@ -28,7 +28,7 @@ constexpr MatvecShared shared_of() {
   if constexpr (T::kBlockElems == 1) {
     return {0, 0};
   } else {
-    return {quant::unit_bytes<T>(), T::kGroupElems};
+    return {kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>(), T::kGroupElems};
   }
 }
 
@@ -63,28 +63,19 @@ MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm) {
   return best;
 }
 
-int matvec_ring_slots(const QuantType& type, int64_t n_cols, const DeviceFacts& device) {
+bool matvec_mma_fits(const QuantType& type, int64_t n_cols, const DeviceFacts& device) {
   const MatvecShared shared = matvec_shared(type);
-  if (shared.slot_bytes == 0 || device.cc_major < 8 || n_cols % kScaleElems != 0) {
-    return 0;
-  }
-  const int64_t limit = static_cast<int64_t>(device.shared_bytes_per_block);
-  const int64_t x_bytes =
-      staged_x_bytes(static_cast<int>(n_cols), shared.group_elems) + kStaticSharedBytes;
-  const int64_t ring_bytes = kMatvecWarps * shared.slot_bytes;
-  // More than half of the shared memory was not faster where half holds two units a warp.
-  const int64_t in_half = (limit / 2 - x_bytes) / ring_bytes;
-  const int64_t in_all = (limit - x_bytes) / ring_bytes;
-  const int64_t n_slots = in_half >= 2 ? in_half : std::min<int64_t>(in_all, 2);
-  return n_slots >= 2 ? static_cast<int>(std::min<int64_t>(n_slots, kMostRingSlots)) : 0;
+  return shared.ring_bytes > 0 && device.cc_major >= 8 && n_cols % kScaleElems == 0 &&
+         staged_x_bytes(static_cast<int>(n_cols), shared.group_elems) + shared.ring_bytes +
+                 kStaticSharedBytes <=
+             static_cast<int64_t>(device.shared_bytes_per_block);
 }
 
 void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
                    const QuantType& type, MatvecParams params, bool swiglu, bool exact) {
   const WeightRef& weight = params.parts[0].w;
   const char* suffix = swiglu ? ".swiglu" : "";
-  params.n_slots = exact ? 0 : matvec_ring_slots(type, weight.n_cols, device);
-  if (params.n_slots > 0) {
+  if (!exact && matvec_mma_fits(type, weight.n_cols, device)) {
     int64_t n_tiles = 0;
     for (int part = 0; part < (swiglu ? 1 : params.n_parts); ++part) {
       n_tiles += divide_up(params.parts[part].w.n_rows, quant::kUnitRows);
@@ -92,14 +83,13 @@ void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const Dev
     const MatvecSplit split = matvec_split(n_tiles, quant::units_of(weight.n_cols), device.n_sm);
     params.n_col_warps = split.n_col_warps;
     const MatvecShared shared = matvec_shared(type);
-    launch(
-        kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
-        {.grid_x = split.n_blocks,
-         .block_x = kMatvecWarps * 32,
-         .shared_bytes = static_cast<uint32_t>(staged_x_bytes(weight.n_cols, shared.group_elems) +
-                                               kMatvecWarps * params.n_slots * shared.slot_bytes),
-         .overlap = true},
-        stream, params);
+    launch(kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
+           {.grid_x = split.n_blocks,
+            .block_x = kMatvecWarps * 32,
+            .shared_bytes = static_cast<uint32_t>(
+                staged_x_bytes(weight.n_cols, shared.group_elems) + shared.ring_bytes),
+            .overlap = true},
+           stream, params);
     return;
   }
   const int n_launches = swiglu ? 1 : params.n_parts;

@@ -21,12 +21,13 @@ struct MatvecSplit {
 // 16 rows, n_units units a row, on n_sm multiprocessors.
 MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm);
 
-// Units of a warp's ring for matrices of `type` with n_cols columns; 0: matvec_mma cannot run.
-int matvec_ring_slots(const QuantType& type, int64_t n_cols, const DeviceFacts& device);
+// Whether matvec_mma can multiply matrices of `type` with n_cols columns: a block type, whole
+// scales of x, and room in shared memory.
+bool matvec_mma_fits(const QuantType& type, int64_t n_cols, const DeviceFacts& device);
 
 // Launches y = w norm(x) for the parts of `params`, matrices of `type` as DeviceWeights lays them
 // out: on tensor cores where they can, else, and for `exact`, with f32 products in the order of the
-// reference. params.n_col_warps and n_slots are set here. Throws kBackendUnavailable.
+// reference. params.n_col_warps is set here. Throws kBackendUnavailable.
 void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
                    const QuantType& type, MatvecParams params, bool swiglu, bool exact);
 
