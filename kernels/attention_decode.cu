@@ -8,9 +8,9 @@
 // Assumes   kHeadDim 64, 128 or 256; kGroup = n_heads / n_kv_heads
 // Moves     2 * (position + n_tokens) * n_kv_heads * head_dim * element bytes a token
 // Determinism  gpu_to_gpu, for one number of splits   Reference  cpu::reference::attention
+#include "attention_params.h"
 #include "grid_dependency.cuh"
 #include "kv_type.cuh"
-#include "params.h"
 #include "reduce.cuh"
 
 namespace apr {
@@ -36,17 +36,17 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 1)
   grid_dependency_wait();
   grid_dependency_launch();
   const int n_keys = p.step->position + static_cast<int>(token) + 1;
-  const float4* q_in = reinterpret_cast<const float4*>(p.q) +
-                       (token * p.n_heads + kv_head * kGroup) * (kHeadDim / 4);
   for (int idx = threadIdx.x; idx < kGroup * (kHeadDim / 4); idx += blockDim.x) {
-    float4 v = q_in[idx];
+    const int head = kv_head * kGroup + idx / (kHeadDim / 4);
+    const float4 v = reinterpret_cast<const float4*>(p.q.q + token * p.q.token_stride +
+                                                     head * p.q.head_stride)[idx % (kHeadDim / 4)];
     q[idx / (kHeadDim / 4)][idx % (kHeadDim / 4)] =
         make_float4(v.x * p.scale, v.y * p.scale, v.z * p.scale, v.w * p.scale);
   }
   __syncthreads();
 
-  const auto* k_cache = static_cast<const typename Kv::Element*>(p.k_cache) + kv_head * kHeadDim;
-  const auto* v_cache = static_cast<const typename Kv::Element*>(p.v_cache) + kv_head * kHeadDim;
+  const auto* k_cache = static_cast<const typename Kv::Element*>(p.cache.k) + kv_head * kHeadDim;
+  const auto* v_cache = static_cast<const typename Kv::Element*>(p.cache.v) + kv_head * kHeadDim;
   const int n_tiles = (n_keys + kWarpSize - 1) / kWarpSize;
   // Few keys need few splits: the first ones take a tile a warp, the others end.
   const int n_used = min(n_splits, (n_tiles + kAttentionWarps - 1) / kAttentionWarps);
@@ -187,10 +187,10 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 1)
     }
     float value = __fdiv_rn(weighted, sum);
     const int global_head = kv_head * kGroup + head;
-    if (p.gate != nullptr) {
-      value = __fdiv_rn(
-          value,
-          1.0f + expf(-p.gate[token * p.gate_token_stride + global_head * p.gate_stride + elem]));
+    if (p.gate.gate != nullptr) {
+      const float* gate =
+          p.gate.gate + token * p.gate.token_stride + global_head * p.gate.head_stride;
+      value = __fdiv_rn(value, 1.0f + expf(-gate[elem]));
     }
     p.y[(token * p.n_heads + global_head) * kHeadDim + elem] = value;
   }

@@ -18,9 +18,11 @@ KernelLibrary::KernelLibrary(KernelCompiler& compiler, std::span<const KernelRow
   for (size_t idx = 0; idx < rows.size(); ++idx) {
     modules_.push_back(load_module(kernels[idx].cubin));
     const CUfunction function = get_function(modules_.back(), kernels[idx].lowered_names.front());
-    if (rows[idx].all_shared) {
+    const int most_shared =
+        rows[idx].all_shared ? static_cast<int>(shared_bytes) : rows[idx].shared_bytes;
+    if (most_shared > 0) {
       APR_CUDA(api().cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                        static_cast<int>(shared_bytes)));
+                                        most_shared));
     }
     functions_.emplace(rows[idx].name, function);
   }

@@ -9,6 +9,7 @@
 
 #include "apr/error.h"
 #include "cuda/quant_rows.h"
+#include "flash_shape.h"
 
 namespace apr::cuda {
 namespace {
@@ -41,7 +42,9 @@ std::vector<std::string_view> with_tensor_cores() {
 std::vector<KernelRow> attention_rows() {
   static std::deque<std::string> texts;  // what the rows' views name
   std::vector<KernelRow> rows;
-  for (const int head_dim : {64, 128, 256}) {
+  for (const auto& [head_dim, shared_bytes] :
+       {std::pair{64, FlashShape<64>::kSharedBytes}, std::pair{128, FlashShape<128>::kSharedBytes},
+        std::pair{256, FlashShape<256>::kSharedBytes}}) {
     const std::string& name = texts.emplace_back(fmt::format("attention_prefill.{}", head_dim));
     const std::string& expression =
         texts.emplace_back(fmt::format("apr::attention_prefill<{}>", head_dim));
@@ -49,7 +52,7 @@ std::vector<KernelRow> attention_rows() {
                     .file = "attention_prefill.cu",
                     .name_expression = expression,
                     .only = with_tensor_cores(),
-                    .all_shared = true});
+                    .shared_bytes = shared_bytes});
   }
   for (const bool half : {true, false}) {
     for (const int head_dim : {64, 128, 256}) {

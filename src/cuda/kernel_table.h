@@ -22,9 +22,10 @@ struct KernelRow {
   std::string_view name_expression;  // "apr::rms_norm<4>"
   std::vector<std::string> options = {};
   std::vector<std::string_view> only = {};  // architectures it is for; empty: every one
-  bool all_shared = false;  // launches ask for more than 48 KiB of dynamic shared memory
-  std::string_view quant_type = {};         // "Q4_K" where the kernel is of one type
-  std::string_view quant_file = {};         // and its file: "quant/q4_k.cuh"
+  bool all_shared = false;           // launches ask for as much dynamic shared memory as there is
+  std::string_view quant_type = {};  // "Q4_K" where the kernel is of one type
+  std::string_view quant_file = {};  // and its file: "quant/q4_k.cuh"
+  int shared_bytes = 0;  // of dynamic shared memory, where a launch asks for more than 48 KiB
 };
 
 // Every row once.

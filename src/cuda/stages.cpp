@@ -152,6 +152,8 @@ void CudaBackend::attention(const Step& step, const Stage& stage) {
   call.position = n_past_;
   const auto head_dim = static_cast<int32_t>(attn.head_dim);
   const Op& first = plan_.ops[static_cast<size_t>(stage.first_op)];
+  const Op& last = plan_.ops[static_cast<size_t>(stage.first_op + stage.n_ops - 1)];
+  call.y = value(step, last.outputs[0]);
   call.q = {value(step, first.inputs[0]), attn.q_dim(), head_dim};
   std::vector<const Op*> norms, ropes;
   for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
@@ -178,10 +180,8 @@ void CudaBackend::attention(const Step& step, const Stage& stage) {
       }
       case OpKind::kAttention:
         call.scale = op.scale;
-        call.y = value(step, op.outputs[0]);
         break;
       case OpKind::kSigmoidGate:
-        call.y = value(step, op.outputs[0]);
         break;
       default:
         check_failed("an op of attention", __FILE__, __LINE__, op.name);

@@ -147,27 +147,25 @@ std::optional<FusedRange> match_norm_rows(const Plan& plan, size_t first) {
   return std::nullopt;
 }
 
-std::optional<FusedRange> match_qk_rope_append(const Plan& plan, size_t first) {
+std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
   Run run(plan, first);
+  const ValueId q = run.op().inputs.empty() ? -1 : run.op().inputs[0];
   run.take(OpKind::kSplitHeads);
   if (run.at(OpKind::kRmsNorm) && run.op().n_heads == 1) {
     return std::nullopt;  // a norm of whole rows belongs to what follows it
   }
   while (run.take(OpKind::kRmsNorm)) {
   }
-  if (run.take(OpKind::kRope) && run.take(OpKind::kRope) && run.take(OpKind::kKvAppend)) {
-    return run.range("qk_rope_append");
-  }
-  return std::nullopt;
-}
-
-std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
-  Run run(plan, first);
-  if (!run.take(OpKind::kAttention)) {
+  if (!(run.take(OpKind::kRope) && run.take(OpKind::kRope) && run.take(OpKind::kKvAppend) &&
+        run.take(OpKind::kAttention))) {
     return std::nullopt;
   }
   run.take(OpKind::kSigmoidGate);
-  return run.range("attention_decode");
+  // q is normed and rotated in place.
+  if (!only_read_by(plan, q, first, static_cast<size_t>(run.count()))) {
+    return std::nullopt;
+  }
+  return run.range("attention");
 }
 
 }  // namespace
@@ -175,12 +173,9 @@ std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
   std::vector<FusedRange> ranges;
   for (size_t op_idx = 0; op_idx < plan.ops.size();) {
-    std::optional<FusedRange> range = match_qk_rope_append(plan, op_idx);
+    std::optional<FusedRange> range = match_attention(plan, op_idx);
     if (!range && target.phase == Phase::kDecode) {
       range = match_matvec(plan, op_idx);
-    }
-    if (!range && target.phase == Phase::kDecode) {
-      range = match_attention(plan, op_idx);
     }
     if (!range && target.phase == Phase::kPrefill && target.f16_rows) {
       range = match_project(plan, op_idx);

@@ -17,14 +17,13 @@ struct FusedRange {
 // The rules of the GPU, first match wins; ops that no rule covers stand alone under their own name.
 //   decode   [take_rows] [rms_norm] matmul+ [add]      "matvec"        same input, add after one
 //            [rms_norm] matmul matmul swiglu           "matvec_swiglu" same type and shape
-//            attention [sigmoid_gate]                  "attention_decode"
 //   prefill with f16_rows, of token rows:
 //            matmul+                                   "project"       same input, up to 4
 //            matmul matmul swiglu                      "project_swiglu"
 //            matmul add                                "project_add"
 //            matmul add rms_norm                       "project_add_norm"
 //            rms_norm                                  "norm_rows"     read by products alone
-//   both     [split_heads] [rms_norm]* rope rope kv_append   "qk_rope_append"
+//   both     [split_heads] [rms_norm]* rope rope kv_append attention [sigmoid_gate]  "attention"
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target);
 
 // How the value lies that a stage's last op makes: as f16 rows where the stage can make them and

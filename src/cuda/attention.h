@@ -1,0 +1,64 @@
+// Attention on the GPU, from the projections of a step to what the output projection reads.
+#pragma once
+
+#include "attention_params.h"
+#include "cuda/device.h"
+#include "cuda/handles.h"
+#include "cuda/kernel_library.h"
+#include "cuda/prefill_attention.h"
+
+namespace apr::cuda {
+
+constexpr int64_t kScoreBudgetBytes = int64_t{256} << 20;
+
+struct AttentionOptions {
+  bool f32_cache = false;
+  int64_t max_rows = 1, context = 1;               // tokens of a step, positions
+  int64_t score_budget_bytes = kScoreBudgetBytes;  // of kQueryPasses; a row at the least
+};
+
+// One layer of one step; shapes as in attention_params.h.
+struct AttentionCall {
+  QueryRef q;  // before norm and rotation; is overwritten
+  const float *k = nullptr, *v = nullptr;
+  const float *q_norm = nullptr, *k_norm = nullptr;
+  float eps = 0.0F, scale = 0.0F;
+  KvCacheRef cache;  // mapped for position + n_tokens
+  AttentionGate gate;
+  float* y = nullptr;
+  int64_t n_tokens = 0;
+  int64_t position = 0;  // of the first token: what *step says; kQueryPasses reads it here
+};
+
+class Attention {
+ public:
+  // `step`: in device memory. Everything passed by reference must outlive this. Throws
+  // kBackendUnavailable.
+  Attention(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
+            const ModelDesc& desc, const StepState* step, const AttentionOptions& options);
+
+  // Launches norm, rotation, append and attention. With up to kMostDecodeTokens tokens it reads no
+  // position of the host's where the cache is f16, so that a graph may capture it.
+  void run(const AttentionCall& call) const;
+
+  AttentionChoice choice(int64_t n_tokens) const;
+  int64_t device_bytes() const;
+
+ private:
+  void append(const AttentionCall& call) const;
+  void decode(const AttentionCall& call) const;
+  void flash(const AttentionCall& call) const;
+  void query_passes(const AttentionCall& call) const;
+
+  const KernelLibrary& kernels_;
+  const Stream& stream_;
+  const StepState* step_;
+  AttentionDesc desc_;
+  RopeDesc rope_;
+  AttentionOptions options_;
+  bool tensor_cores_;
+  CublasHandle cublas_;  // where the cache is f32
+  DeviceBuffer inv_freq_, partial_, counters_, scores_;
+};
+
+}  // namespace apr::cuda
