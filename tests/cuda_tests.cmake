@@ -33,8 +33,6 @@ if(APR_WITH_CUDA)
   apr_test(cuda_backend_failures LABEL unit SOURCES cuda_backend_failures_test.cpp
     DEPS apr_test_cuda)
   apr_test(cuda_dequant_ptx LABEL kernel SOURCES cuda_dequant_ptx_test.cpp DEPS apr_cuda)
-  target_compile_definitions(cuda_dequant_ptx_test PRIVATE
-    APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
 
   # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
   apr_test(gpu_base LABEL gpu SOURCES gpu_base_test.cpp DEPS apr_test_cuda)
