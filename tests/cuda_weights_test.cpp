@@ -83,7 +83,8 @@ Api host_memory_api() {
     std::free(data);
     return cudaSuccess;
   };
-  table.cudaMemcpy = [](void* to, const void* from, size_t size_bytes, cudaMemcpyKind) {
+  table.cudaMemcpyAsync = [](void* to, const void* from, size_t size_bytes, cudaMemcpyKind,
+                             cudaStream_t) {
     std::memcpy(to, from, size_bytes);
     return cudaSuccess;
   };
