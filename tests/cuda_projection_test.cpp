@@ -334,6 +334,9 @@ TEST_F(ProjectionOnFakes, RefusesNullsAndNarrowResults) {
     refuses(args, mode + " product of " + name + ": ldc is " + std::to_string(args.ldc) +
                       ", less than the " + std::to_string(weight.n_rows) + " rows of the matrix");
     EXPECT_NO_THROW(projection_->project(good));
+    args = good;
+    ++args.ldc;
+    EXPECT_EQ(projection_->project(args), gemm == PrefillGemm::kDp4a ? PrefillGemm::kF32 : gemm);
   }
 }
 

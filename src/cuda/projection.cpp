@@ -12,6 +12,7 @@ namespace apr::cuda {
 namespace {
 
 constexpr int64_t kDp4aTile = 64;
+constexpr int64_t kRareScratchBytes = int64_t{16} << 20;
 constexpr int64_t kQ8Elems = 32;
 constexpr uint32_t kThreads = 256;
 
@@ -115,14 +116,17 @@ void Projection::allocate(std::span<const ProjectionGroup> groups, int64_t most_
     int64_t n_products = 0;
     for (const Weight* weight : group.weights) {
       const PrefillGemm ran = choose_gemm(mode_, *weight, weight->n_rows).ran;
-      const bool needs_scratch = (ran == PrefillGemm::kF32 && !is_f32(*weight)) ||
-                                 (ran == PrefillGemm::kF16 && !half_weights_.kept(*weight));
-      const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
+      const bool needs_scratch =
+          ran == PrefillGemm::kF16 ? half_weights_.kept(*weight) == nullptr : !is_f32(*weight);
       if (needs_scratch) {
-        const int64_t tile_bytes =
-            std::min(weight->n_rows, std::max(most_scratch_bytes / row_bytes, int64_t{1})) *
-            row_bytes;
-        scratch_bytes = std::max(scratch_bytes, tile_bytes);
+        // What dp4a multiplies needs it for results that are not dense alone: little is enough.
+        const int64_t most_bytes = ran == PrefillGemm::kDp4a
+                                       ? std::min(most_scratch_bytes, kRareScratchBytes)
+                                       : most_scratch_bytes;
+        const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
+        const int64_t n_rows =
+            std::min(weight->n_rows, std::max(most_bytes / row_bytes, int64_t{1}));
+        scratch_bytes = std::max(scratch_bytes, n_rows * row_bytes);
       }
       n_products += weight->n_rows;
       most_cols = std::max(most_cols, weight->n_cols);
