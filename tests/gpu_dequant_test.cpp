@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "cuda/dequantizer.h"
 #include "f16_value.cuh"
 #include "support/fixtures.h"
 #include "support/gpu_dequant.h"
@@ -166,6 +167,39 @@ TEST_P(GpuDequantFixture, EveryTensorEqualsTheReference) {
     }
   }
   EXPECT_GT(n_checked, 20);
+}
+
+// As prefill has it: uploaded by DeviceWeights, decoded by Dequantizer.
+TEST_P(GpuDequantFixture, EveryWeightEqualsTheReferenceAfterItsUpload) {
+  APR_NEED_GPU();
+  const auto path = test::model_path(GetParam());
+  if (!path) {
+    GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
+  }
+  const Model model(test::open_gguf(*path));
+  std::set<std::string> names;
+  for (const Weight& weight : model.weights()) {
+    names.insert(test::dequant_row(*weight.type, cuda::has_planes(*weight.type), false));
+  }
+  const KernelLibrary kernels = load_rows({names.begin(), names.end()});
+  const cuda::DeviceWeights weights(model.weights());
+  const cuda::Stream stream = cuda::create_stream();
+  cuda::Dequantizer dequantizer(kernels, stream, weights);
+  for (const Weight& weight : model.weights()) {
+    if (!weight.values.empty()) {
+      continue;  // a vector is f32 already
+    }
+    const int64_t n_rows = weight.n_experts * weight.n_rows;
+    test::DequantProblem problem{weight.type, n_rows, weight.n_cols, weight.n_cols, {}, {}};
+    problem.raw.assign(weight.data, weight.data + weight.size_bytes);
+    test::decode_expected(problem);
+    const cuda::DeviceBuffer output = test::to_device<uint32_t>(
+        std::span<const uint32_t>(test::unwritten_output<uint32_t>(problem)));
+    dequantizer.to_f32(weight, {0, n_rows}, output.as<float>() + test::kGuardElems);
+    APR_CUDA(cuda::api().cudaStreamSynchronize(stream.get()));
+    EXPECT_EQ(test::difference(problem, test::to_host<uint32_t>(output)), "") << weight.name;
+  }
+  EXPECT_GT(dequantizer.launches().size(), 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Model, GpuDequantFixture, testing::ValuesIn(test::fixture_names()),
