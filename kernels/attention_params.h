@@ -25,14 +25,17 @@ struct AttentionGate {
 };
 
 // Norms, rotates and appends the projections of a step: q and k heads get their RMS norm (null:
-// none) and rotary embedding, q in place; k and v go to the cache at the step's positions.
+// none) and rotary embedding, q in place; k and v go to the cache at the step's positions. With
+// products, whose first columns q then is, they are read as ProductColumns.
 struct QkRopeAppendParams {
   const StepState* step;
   QueryRef q;
-  const float *k, *v;     // [n_tokens, n_kv_heads, head_dim] f32
-  const float* q_norm;    // [head_dim] f32 or null
-  const float* k_norm;    // [head_dim] f32 or null
-  const float* inv_freq;  // [n_rot / 2] f32
+  const float *k, *v;         // [n_tokens, n_kv_heads, head_dim] f32; null with products
+  Products products;          // data null: none
+  ProductColumns columns[3];  // of q, k, v
+  const float* q_norm;        // [head_dim] f32 or null
+  const float* k_norm;        // [head_dim] f32 or null
+  const float* inv_freq;      // [n_rot / 2] f32
   KvCacheRef cache;
   int32_t n_heads, n_kv_heads, head_dim, n_rot;
   float eps, magnitude;
@@ -60,6 +63,19 @@ struct AttentionDecodeParams {
   float* partial;      // [n_tokens, n_kv_heads, n_splits, group, head_dim + 2] f32
   uint32_t* counters;  // [n_tokens, n_kv_heads], zero before and after
   int32_t n_heads, n_kv_heads;
+  float scale;
+};
+
+// As AttentionPrefillParams for up to 8 tokens, split over the keys. Of `in`, attention_split reads
+// step, q (normed and rotated), cache and numbers of heads alone; attention_split_fused does all
+// that QkRopeAppendParams says but for q, which stays as it was.
+struct AttentionSplitParams {
+  QkRopeAppendParams in;
+  AttentionGate gate;
+  float* y;            // [n_tokens, n_heads, head_dim] f32
+  float* partial;      // [n_tokens, n_kv_heads, n_splits, group, head_dim] f32, 16-byte aligned
+  float* stats;        // [n_tokens, n_kv_heads, n_splits, group, 2] f32: largest exponent, sum
+  uint32_t* counters;  // [n_tokens, n_kv_heads], zero before and after
   float scale;
 };
 

@@ -9,6 +9,7 @@
 #include "grid_dependency.cuh"
 #include "kv_type.cuh"
 #include "norm_rope.cuh"
+#include "product_rows.cuh"
 #include "reduce.cuh"
 
 namespace apr {
@@ -30,11 +31,18 @@ __global__ void qk_rope_append(const __grid_constant__ QkRopeAppendParams p) {
   const bool is_q = unit < p.n_heads;
   const bool is_k = !is_q && unit < p.n_heads + p.n_kv_heads;
   const int head = is_q ? unit : (unit - p.n_heads) % p.n_kv_heads;
-  const int64_t kv_row = token * p.n_kv_heads + head;
-  const float* source = is_q ? p.q.q + token * p.q.token_stride + head * p.q.head_stride
-                             : (is_k ? p.k : p.v) + kv_row * p.head_dim;
-  for (int elem = lane; elem < p.head_dim; elem += kWarpSize) {
-    x[elem] = source[elem];
+  if (p.products.data != nullptr) {
+    const ProductRow<1> product(p.products, p.columns[is_q ? 0 : is_k ? 1 : 2], token);
+    for (int elem = lane; elem < p.head_dim; elem += kWarpSize) {
+      x[elem] = product.at(head * p.head_dim + elem).v[0];
+    }
+  } else {
+    const int64_t kv_row = token * p.n_kv_heads + head;
+    const float* source = is_q ? p.q.q + token * p.q.token_stride + head * p.q.head_stride
+                               : (is_k ? p.k : p.v) + kv_row * p.head_dim;
+    for (int elem = lane; elem < p.head_dim; elem += kWarpSize) {
+      x[elem] = source[elem];
+    }
   }
   __syncwarp();
   if (is_q || is_k) {

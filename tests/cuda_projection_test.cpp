@@ -95,7 +95,11 @@ class ProjectionOnFakes : public ::testing::Test {
   void run_chunk() {
     std::byte* workspace = reinterpret_cast<std::byte*>(0x10000);
     for (const Stage& stage : exec_.stages) {
-      if (stage.kernel.starts_with("project") || stage.kernel == "norm_rows") {
+      if (stage.kernel == "project_attention") {
+        const GroupProducts qkv = projection_->multiply(exec_, stage, workspace, kRows);
+        EXPECT_EQ(qkv.columns.size(), 3U);
+        EXPECT_EQ(qkv.columns[2].first_col + qkv.columns[2].n_cols, qkv.products.stride);
+      } else if (stage.kernel.starts_with("project") || stage.kernel == "norm_rows") {
         projection_->run(exec_, stage, workspace, kRows);
       } else if (stage.kernel == "matmul") {
         const Op& op = plan_.ops[static_cast<size_t>(stage.first_op)];

@@ -117,7 +117,7 @@ TEST(Lowering, FusesPrefillProductsWithWhatFollowsThem) {
   std::vector<std::string> expected = {"embed", "norm_rows"};
   for (int64_t layer = 0; layer < model.desc().n_layers; ++layer) {
     const bool last = layer + 1 == model.desc().n_layers;
-    for (const char* kernel : {"project", "attention", "project_add_norm", "project_swiglu",
+    for (const char* kernel : {"project_attention", "project_add_norm", "project_swiglu",
                                last ? "project_add" : "project_add_norm"}) {
       expected.emplace_back(kernel);
     }
@@ -126,6 +126,23 @@ TEST(Lowering, FusesPrefillProductsWithWhatFollowsThem) {
     expected.emplace_back(kernel);
   }
   EXPECT_EQ(kernels, expected);
+}
+
+// A head's query and its gate are neighbours among the products: the gate is a value of its own.
+TEST(Lowering, ProjectsApartFromAttentionWhereQCarriesGates) {
+  const Model model = model_of("tiny-qwen35-Q4_K_M");
+  const Plan plan = build_plan(model);
+  const ExecPlan exec = lower(plan, {.backend = BackendKind::kCuda, .f16_rows = true});
+  int64_t n_attentions = 0;
+  for (size_t stage = 1; stage < exec.stages.size(); ++stage) {
+    EXPECT_NE(exec.stages[stage].kernel, "project_attention");
+    if (exec.stages[stage].kernel == "attention") {
+      EXPECT_EQ(exec.stages[stage - 1].kernel, "project");
+      EXPECT_EQ(exec.stages[stage - 1].n_ops, 3);
+      ++n_attentions;
+    }
+  }
+  EXPECT_GT(n_attentions, 0);
 }
 
 TEST(Lowering, KeepsF16RowsWhereProductsAloneReadThem) {

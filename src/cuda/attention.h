@@ -21,6 +21,8 @@ struct AttentionOptions {
 struct AttentionCall {
   QueryRef q;  // before norm and rotation; is overwritten
   const float *k = nullptr, *v = nullptr;
+  Products products{};  // or these, of which q is the first columns, k and v null
+  ProductColumns columns[3]{};
   const float *q_norm = nullptr, *k_norm = nullptr;
   float eps = 0.0F, scale = 0.0F;
   KvCacheRef cache;  // mapped for position + n_tokens

@@ -19,6 +19,13 @@ struct PrefillGemmReport {
   std::string reason = {};
 };
 
+// The products of a group, side by side, until the next product of the same Projection.
+struct GroupProducts {
+  float* data = nullptr;  // [n_tokens, products.stride] f32: products.data
+  Products products{};
+  std::vector<ProductColumns> columns;  // [matrices]
+};
+
 struct ProjectionArgs {
   const Weight* weight = nullptr;  // of the groups
   const float* bias = nullptr;     // [n_rows] f32 or null
@@ -51,8 +58,13 @@ class Projection {
   // for ldc < n_rows, kBackendUnavailable for a call that fails.
   PrefillGemm project(const ProjectionArgs& args);
 
-  // Runs a stage of kernel "norm_rows" or "project..." (lower/fuse.h) of the prefill plan, whose
-  // values are in `workspace`. Mode f16 alone.
+  // The products of all matmuls of a stage of the prefill plan with their one input, whose values
+  // are in `workspace`. Mode f16 alone.
+  GroupProducts multiply(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
+                         int64_t n_tokens);
+
+  // Runs a stage of kernel "norm_rows" or "project..." (lower/fuse.h), but not
+  // "project_attention", of the prefill plan. Mode f16 alone.
   void run(const ExecPlan& exec, const Stage& stage, std::byte* workspace, int64_t n_tokens);
 
   const PrefillGemmReport& report() const { return report_; }

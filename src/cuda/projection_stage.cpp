@@ -28,8 +28,10 @@ StageOps ops_of(const Plan& plan, const Stage& stage) {
       case OpKind::kAdd:
         ops.add = &op;
         break;
-      default:
+      case OpKind::kRmsNorm:
         ops.norm = &op;
+        break;
+      default:  // of an attention, which launches them
         break;
     }
   }
@@ -68,28 +70,38 @@ class Values {
 
 }  // namespace
 
-void Projection::run(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
-                     int64_t n_tokens) {
+GroupProducts Projection::multiply(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
+                                   int64_t n_tokens) {
   APR_CHECK(mode_ == PrefillGemm::kF16, "fused stages are of mode f16");
   const StageOps ops = ops_of(*exec.plan, stage);
   const Values values(exec, workspace);
-  Products products{};
-  std::vector<ProductColumns> columns;
-  if (!ops.matmuls.empty()) {
-    std::vector<const Weight*> weights;
-    for (const Op* op : ops.matmuls) {
-      columns.push_back(
-          columns_of(*op->weights[0], weights_.vector(op->weights[1]), products.stride));
-      weights.push_back(op->weights[0]);
-      products.stride += op->weights[0]->n_rows;
-    }
-    const ValueId x = ops.matmuls[0]->inputs[0];
-    const F16Rows rows =
-        values.is_f16(x) ? values.f16(x) : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols);
-    multiply_f16(weights, rows, n_tokens, products_.as<float>(), products.stride);
-    products.data = products_.as<float>();
-    products.undo = rows.undo;
+  GroupProducts group;
+  if (ops.matmuls.empty()) {
+    return group;
   }
+  std::vector<const Weight*> weights;
+  int64_t n_cols = 0;
+  for (const Op* op : ops.matmuls) {
+    weights.push_back(op->weights[0]);
+    group.columns.push_back(columns_of(*op->weights[0], weights_.vector(op->weights[1]), n_cols));
+    n_cols += op->weights[0]->n_rows;
+  }
+  const ValueId x = ops.matmuls[0]->inputs[0];
+  const F16Rows rows =
+      values.is_f16(x) ? values.f16(x) : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols);
+  group.data = products_.as<float>();
+  group.products = {group.data, rows.undo, n_cols};
+  multiply_f16(weights, rows, n_tokens, group.data, n_cols);
+  return group;
+}
+
+void Projection::run(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
+                     int64_t n_tokens) {
+  const StageOps ops = ops_of(*exec.plan, stage);
+  const Values values(exec, workspace);
+  const GroupProducts group = multiply(exec, stage, workspace, n_tokens);
+  const Products& products = group.products;
+  const std::vector<ProductColumns>& columns = group.columns;
   if (ops.swiglu != nullptr) {
     const ValueId y = ops.swiglu->outputs[0];
     launch_swiglu_rows(kernels_, stream_,

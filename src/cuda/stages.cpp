@@ -33,11 +33,11 @@ void CudaBackend::launch_stage(const Step& step, const Stage& stage) {
   if (stage.kernel == "matvec" || stage.kernel == "matvec_swiglu") {
     return matvec(step, stage);
   }
+  if (stage.kernel == "attention" || stage.kernel == "project_attention") {
+    return attention(step, stage);
+  }
   if (stage.kernel == "norm_rows" || stage.kernel.starts_with("project")) {
     return projection_->run(*step.exec, stage, workspace_.data(), step.n_tokens);
-  }
-  if (stage.kernel == "attention") {
-    return attention(step, stage);
   }
   switch (op.kind) {
     case OpKind::kEmbed: {
@@ -154,7 +154,16 @@ void CudaBackend::attention(const Step& step, const Stage& stage) {
   const Op& first = plan_.ops[static_cast<size_t>(stage.first_op)];
   const Op& last = plan_.ops[static_cast<size_t>(stage.first_op + stage.n_ops - 1)];
   call.y = value(step, last.outputs[0]);
-  call.q = {value(step, first.inputs[0]), attn.q_dim(), head_dim};
+  const bool has_products = stage.kernel == "project_attention";
+  if (has_products) {
+    const GroupProducts qkv =
+        projection_->multiply(*step.exec, stage, workspace_.data(), step.n_tokens);
+    call.products = qkv.products;
+    std::copy(qkv.columns.begin(), qkv.columns.end(), std::begin(call.columns));
+    call.q = {qkv.data, qkv.products.stride, head_dim};
+  } else {
+    call.q = {value(step, first.inputs[0]), attn.q_dim(), head_dim};
+  }
   std::vector<const Op*> norms, ropes;
   for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
     const Op& op = plan_.ops[static_cast<size_t>(op_idx)];
@@ -170,10 +179,14 @@ void CudaBackend::attention(const Step& step, const Stage& stage) {
       case OpKind::kRope:
         ropes.push_back(&op);
         break;
+      case OpKind::kMatmul:
+        break;  // multiplied already
       case OpKind::kKvAppend: {
-        const Op& k = norms.empty() ? *ropes[1] : *norms[1];
-        call.k = value(step, k.inputs[0]);
-        call.v = value(step, op.inputs[1]);
+        if (!has_products) {
+          const Op& k = norms.empty() ? *ropes[1] : *norms[1];
+          call.k = value(step, k.inputs[0]);
+          call.v = value(step, op.inputs[1]);
+        }
         call.cache = {k_cache_[static_cast<size_t>(op.state_idx)].data(),
                       v_cache_[static_cast<size_t>(op.state_idx)].data()};
         break;

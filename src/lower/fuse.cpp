@@ -168,6 +168,40 @@ std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
   return run.range("attention");
 }
 
+// q, k and v with the attention that alone reads them; not where q carries gates.
+std::optional<FusedRange> match_project_attention(const Plan& plan, size_t first) {
+  constexpr size_t kMatmuls = 3;
+  Run run(plan, first);
+  std::vector<ValueId> made;
+  while (made.size() < kMatmuls && run.at(OpKind::kMatmul) &&
+         run.op().inputs[0] == plan.ops[first].inputs[0]) {
+    made.push_back(run.op().outputs[0]);
+    run.take(OpKind::kMatmul);
+  }
+  if (made.size() != kMatmuls || run.at(OpKind::kSplitHeads)) {
+    return std::nullopt;
+  }
+  std::optional<FusedRange> range = match_attention(plan, first + kMatmuls);
+  if (!range) {
+    return std::nullopt;
+  }
+  *range = {static_cast<int>(first), range->n_ops + static_cast<int>(kMatmuls),
+            "project_attention"};
+  std::vector<ValueId> read;  // from outside of the attention, in order: q, k, v
+  for (int op_idx = range->first_op + static_cast<int>(kMatmuls);
+       op_idx < range->first_op + range->n_ops; ++op_idx) {
+    for (const ValueId input : plan.ops[static_cast<size_t>(op_idx)].inputs) {
+      if (std::find(made.begin(), made.end(), input) != made.end()) {
+        read.push_back(input);
+      }
+    }
+  }
+  const bool are_all_used_here = std::all_of(made.begin(), made.end(), [&](ValueId id) {
+    return only_read_by(plan, id, first, static_cast<size_t>(range->n_ops));
+  });
+  return read == made && are_all_used_here ? range : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
@@ -178,7 +212,10 @@ std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
       range = match_matvec(plan, op_idx);
     }
     if (!range && target.phase == Phase::kPrefill && target.f16_rows) {
-      range = match_project(plan, op_idx);
+      range = match_project_attention(plan, op_idx);
+      if (!range) {
+        range = match_project(plan, op_idx);
+      }
       if (!range) {
         range = match_norm_rows(plan, op_idx);
       }

@@ -23,6 +23,7 @@ struct FusedRange {
 //            matmul add                                "project_add"
 //            matmul add rms_norm                       "project_add_norm"
 //            rms_norm                                  "norm_rows"     read by products alone
+//            matmul matmul matmul + "attention"        "project_attention"   its q, k and v
 //   both     [split_heads] [rms_norm]* rope rope kv_append attention [sigmoid_gate]  "attention"
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target);
 
