@@ -19,6 +19,7 @@
 #include "cli/verb.h"
 #include "cpu/measure.h"
 #include "cpu/thread_pool.h"
+#include "generate/logit_rows.h"
 #include "plan/cost.h"
 
 namespace apr::cli {
@@ -177,16 +178,8 @@ MachineSpeed BenchVerb::measure(const BackendChoice& choice) const {
                       bytes_per_s / 1e9)};
 }
 
-// Ids that look random and are the same every time.
 std::vector<TokenId> BenchVerb::some_ids(const ModelDesc& desc, int64_t n_ids) const {
-  std::vector<TokenId> ids;
-  uint64_t word = 299792458;
-  const auto n_tokens = static_cast<uint64_t>(std::min(desc.n_tokens, desc.vocab_rows));
-  for (int64_t idx = 0; idx < n_ids; ++idx) {
-    word = word * 6364136223846793005U + 1442695040888963407U;
-    ids.push_back(static_cast<TokenId>((word >> 33) % n_tokens));
-  }
-  return ids;
+  return arbitrary_ids(std::min(desc.n_tokens, desc.vocab_rows), n_ids);
 }
 
 // Runs `ids` in chunks, with the logits of the last one where they are wanted.

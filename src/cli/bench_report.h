@@ -31,7 +31,7 @@ struct MachineSpeed {
 
 struct BenchModel {
   std::string path;  // as given
-  std::string type;  // "qwen3 8.2B Q4_K"
+  std::string type;  // architecture, parameters, the type that most bytes have
   uint64_t size_bytes = 0, n_params = 0;
 };
 

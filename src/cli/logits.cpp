@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/verb.h"
+#include "generate/logit_rows.h"
 
 namespace apr::cli {
 namespace {
@@ -90,7 +91,6 @@ class LogitsVerb : public Verb {
   int run() override;
 
  private:
-  std::vector<TokenId> read_ids(int64_t vocab_rows) const;
   std::vector<int64_t> parse_positions(size_t n_ids) const;
 
   std::string model_, ids_path_, positions_, out_path_;
@@ -114,27 +114,6 @@ void LogitsVerb::add_options(CLI::App& app) {
   add_output(app, output, false);
 }
 
-std::vector<TokenId> LogitsVerb::read_ids(int64_t vocab_rows) const {
-  const std::string text = read_whole_file(ids_path_);
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_array() || json.empty()) {
-    throw Error(
-        ErrorCode::kInvalidFormat,
-        fmt::format("{} must hold a JSON array of token ids, such as [1, 298, 207]", ids_path_));
-  }
-  std::vector<TokenId> ids;
-  for (const Json& element : json) {
-    const int64_t id = element.is_number_integer() ? element.get<int64_t>() : -1;
-    if (id < 0 || id >= vocab_rows) {
-      throw Error(ErrorCode::kInvalidFormat,
-                  fmt::format("{}: element {} is {}; it must be a token id from 0 to {}", ids_path_,
-                              ids.size(), element.dump(), vocab_rows - 1));
-    }
-    ids.push_back(static_cast<TokenId>(id));
-  }
-  return ids;
-}
-
 std::vector<int64_t> LogitsVerb::parse_positions(size_t n_ids) const {
   std::vector<int64_t> positions;
   std::string_view left = positions_;
@@ -149,44 +128,12 @@ std::vector<int64_t> LogitsVerb::parse_positions(size_t n_ids) const {
   }
 }
 
-// Runs `ids` and hands each wanted position's logits [vocab_rows] to `take`, ascending.
-template <typename Take>
-void run_rows(Backend& backend, std::span<const TokenId> ids, const std::set<int64_t>& wanted,
-              Progress& progress, const std::atomic<bool>* cancel, const Take& take) {
-  const auto n_ids = static_cast<int64_t>(ids.size());
-  const auto vocab_rows = static_cast<size_t>(backend.desc().vocab_rows);
-  std::vector<float> logits;  // [rows.size(), vocab_rows] f32
-  std::vector<int64_t> rows;  // indices into the chunk
-  for (int64_t done = 0; done < n_ids;) {
-    // A chunk ends early where it would ask for more logits than fit.
-    int64_t n_rows = std::min(backend.max_rows(), n_ids - done);
-    rows.clear();
-    for (auto it = wanted.lower_bound(done); it != wanted.end() && *it < done + n_rows; ++it) {
-      if (static_cast<int64_t>(rows.size()) == backend.max_logit_rows()) {
-        n_rows = *it - done;
-        break;
-      }
-      rows.push_back(*it - done);
-    }
-    logits.resize(rows.size() * vocab_rows);
-    if (!backend.forward(ids.subspan(static_cast<size_t>(done), static_cast<size_t>(n_rows)), rows,
-                         logits, cancel)) {
-      check_interrupted();
-    }
-    for (size_t idx = 0; idx < rows.size(); ++idx) {
-      take(done + rows[idx], std::span(logits).subspan(idx * vocab_rows, vocab_rows));
-    }
-    done += n_rows;
-    progress.show_prefill(done, n_ids);
-  }
-}
-
 int LogitsVerb::run() {
   BackendChoice choice = choose_backend(backend_);
   const std::atomic<bool>* cancel = catch_interrupts();
   const Model model(open_model_file(model_));
   const ModelDesc& desc = model.desc();
-  const std::vector<TokenId> ids = read_ids(desc.vocab_rows);
+  const std::vector<TokenId> ids = read_ids(ids_path_, desc.vocab_rows);
   const std::vector<int64_t> positions = parse_positions(ids.size());
   const auto n_ids = static_cast<int64_t>(ids.size());
   const int64_t context = engine_.context != 0 ? engine_.context : n_ids;
@@ -207,13 +154,17 @@ int LogitsVerb::run() {
   announce(choice, *backend);
   RowFile file(out_path_, static_cast<size_t>(desc.vocab_rows) * sizeof(float));
   Progress progress(output.quiet);
-  run_rows(*backend, ids, wanted, progress, cancel,
-           [&](int64_t position, std::span<const float> row) {
-             const auto [first, last] = rows_of.equal_range(position);
-             for (auto it = first; it != last; ++it) {
-               file.write(it->second, row);
-             }
-           });
+  LogitRowCallbacks callbacks;
+  callbacks.on_row = [&](int64_t position, std::span<const float> row) {
+    const auto [first, last] = rows_of.equal_range(position);
+    for (auto it = first; it != last; ++it) {
+      file.write(it->second, row);
+    }
+  };
+  callbacks.on_chunk = [&](int64_t done, int64_t total) { progress.show_prefill(done, total); };
+  if (!run_logit_rows(*backend, ids, wanted, callbacks, cancel)) {
+    check_interrupted();
+  }
   file.close();
   progress.clear();
   if (output.is_json()) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <cerrno>
@@ -80,6 +81,26 @@ std::optional<TextInput> read_text(const TextSources& sources) {
     return TextInput{read_whole_file("-"), true};
   }
   return std::nullopt;
+}
+
+std::vector<TokenId> read_ids(const std::string& path, int64_t vocab_rows) {
+  const std::string text = read_whole_file(path);
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_array() || json.empty()) {
+    throw Error(ErrorCode::kInvalidFormat,
+                fmt::format("{} must hold a JSON array of token ids, such as [1, 298, 207]", path));
+  }
+  std::vector<TokenId> ids;
+  for (const nlohmann::json& element : json) {
+    const int64_t id = element.is_number_integer() ? element.get<int64_t>() : -1;
+    if (id < 0 || id >= vocab_rows) {
+      throw Error(ErrorCode::kInvalidFormat,
+                  fmt::format("{}: element {} is {}; it must be a token id from 0 to {}", path,
+                              ids.size(), element.dump(), vocab_rows - 1));
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
 }
 
 }  // namespace apr::cli

@@ -3,6 +3,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "apr/tokenizer.h"
 
 namespace apr::cli {
 
@@ -24,5 +27,9 @@ std::optional<TextInput> read_text(const TextSources& sources);
 
 // All of the file at `path`, "-" for stdin. Throws as read_text.
 std::string read_whole_file(const std::string& path);
+
+// The JSON array of token ids in the file at `path`. Throws kInvalidFormat for anything else and
+// for an id outside [0, vocab_rows).
+std::vector<TokenId> read_ids(const std::string& path, int64_t vocab_rows);
 
 }  // namespace apr::cli

@@ -33,6 +33,11 @@ const std::vector<VerbRow>& verb_table() {
        "  apr plan model.gguf\n"
        "  apr plan model.gguf --lowered\n",
        make_plan_verb},
+      {"parity", "whether the GPU gives the CPU's answer",
+       "  apr parity model.gguf\n"
+       "  apr parity model.gguf --lengths 1..64,127,255 --exact\n"
+       "  apr parity model.gguf -p \"What is 17 + 25?\" --per-op --json\n",
+       make_parity_verb},
       {"bench", "how fast a model runs on this machine, as llama-bench measures it",
        "  apr bench model.gguf\n"
        "  apr bench model.gguf -p 128,512,2048 -n 128 -d 0,4096 -r 3 --json\n",

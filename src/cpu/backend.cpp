@@ -78,6 +78,54 @@ StageIo CpuBackend::stage_io(const Op& op, std::span<const TokenId> ids,
   return io;
 }
 
+// A step of n_tokens that is running: its values in the workspace, its state before the commit.
+class CpuBackend::ObservedStep final : public StepValues {
+ public:
+  ObservedStep(CpuBackend& backend, int64_t n_tokens, int64_t n_logit_rows)
+      : backend_(backend), n_tokens_(n_tokens), n_logit_rows_(n_logit_rows) {}
+
+  std::vector<float> read(ValueId id) const override {
+    const float* rows = backend_.value(id);
+    return {rows, rows + n_elems(id)};
+  }
+  void write(ValueId id, std::span<const float> rows) override {
+    APR_CHECK(static_cast<int64_t>(rows.size()) == n_elems(id), "rows of the step");
+    std::memcpy(backend_.value(id), rows.data(), rows.size_bytes());
+  }
+  std::vector<float> read_state(int state_idx) const override {
+    std::vector<float> copy;
+    for (const std::span<float> part : parts(state_idx)) {
+      copy.insert(copy.end(), part.begin(), part.end());
+    }
+    return copy;
+  }
+  void write_state(int state_idx, std::span<const float> state) override {
+    for (const std::span<float> part : parts(state_idx)) {
+      std::memcpy(part.data(), state.data(), part.size_bytes());
+      state = state.subspan(part.size());
+    }
+  }
+
+ private:
+  int64_t n_elems(ValueId id) const {
+    const Value& value = backend_.value_info(id);
+    return (value.rows == RowDomain::kTokens ? n_tokens_ : n_logit_rows_) * value.row_elems();
+  }
+  std::vector<std::span<float>> parts(int state_idx) const {
+    const StateSpec& spec = backend_.plan_.states[static_cast<size_t>(state_idx)];
+    const SequenceState& state = backend_.state_;
+    if (spec.kind != StateKind::kKvCache) {
+      return {{state.recurrent_out(state_idx), static_cast<size_t>(spec.elems)}};
+    }
+    const int64_t kv_dim = spec.elems_per_position / 2;
+    const int64_t first = state.n_past() * kv_dim;
+    const auto size = static_cast<size_t>(n_tokens_ * kv_dim);
+    return {{state.k_cache(state_idx) + first, size}, {state.v_cache(state_idx) + first, size}};
+  }
+  CpuBackend& backend_;
+  int64_t n_tokens_, n_logit_rows_;
+};
+
 CpuBackend::Run CpuBackend::run_stages(std::span<const TokenId> ids,
                                        std::span<const int64_t> logit_rows,
                                        const std::atomic<bool>* cancel, bool check_all,
@@ -92,6 +140,10 @@ CpuBackend::Run CpuBackend::run_stages(std::span<const TokenId> ids,
       continue;  // no logits were asked for
     }
     kernels_[stage_idx](io);
+    if (observer_ != nullptr) {
+      ObservedStep values(*this, io.n_tokens, io.n_logit_rows);
+      observer_->after_stage(exec_, exec_.stages[stage_idx], values);
+    }
     if (!check_all && op.kind != OpKind::kRmsNorm && op.outputs != std::vector{plan_.logits}) {
       continue;
     }

@@ -15,6 +15,7 @@ class CpuBackend final : public Backend {
 
   bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                std::span<float> logits, const std::atomic<bool>* cancel) override;
+  void observe(StepObserver* observer) override { observer_ = observer; }
   void undo_last() override { state_.undo(); }
   void reset() override { state_.reset(); }
   int64_t n_past() const override { return state_.n_past(); }
@@ -28,6 +29,7 @@ class CpuBackend final : public Backend {
   const SequenceState& state() const { return state_; }
 
  private:
+  class ObservedStep;
   enum class Run { kDone, kCancelled, kNonFinite };
   // Runs all stages; checks norms and logits for non-finite values, or every output.
   Run run_stages(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
@@ -45,6 +47,7 @@ class CpuBackend final : public Backend {
   SequenceState state_;
   ThreadPool pool_;
   std::vector<KernelFn> kernels_;  // [n_stages]
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace apr::cpu

@@ -1,6 +1,7 @@
 // The CUDA backend: runs lowered plans stage by stage; decode as one graph a token.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,7 @@ class CudaBackend final : public Backend {
 
   bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                std::span<float> logits, const std::atomic<bool>* cancel) override;
+  void observe(StepObserver* observer) override { observer_ = observer; }
   void undo_last() override;
   void reset() override;
   int64_t n_past() const override { return n_past_; }
@@ -41,6 +43,24 @@ class CudaBackend final : public Backend {
     const ExecPlan* exec;
     int64_t n_tokens;
     std::span<const int64_t> logit_rows;
+  };
+
+  // Of an observed step, after a stage of it and a wait for the device (observe.cpp).
+  class ObservedStep final : public StepValues {
+   public:
+    ObservedStep(CudaBackend& backend, const Step& step) : backend_(backend), step_(step) {}
+    std::vector<float> read(ValueId id) const override;
+    void write(ValueId id, std::span<const float> rows) override;
+    std::vector<float> read_state(int state_idx) const override;
+    void write_state(int state_idx, std::span<const float> state) override;
+
+   private:
+    int64_t n_rows(ValueId id) const;
+    std::byte* data(ValueId id) const;
+    size_t cache_elems() const;
+    std::array<std::byte*, 2> cache_rows(int state_idx) const;  // keys, values of the step
+    CudaBackend& backend_;
+    const Step& step_;
   };
 
   std::vector<KernelRow> needed_rows() const;
@@ -72,6 +92,7 @@ class CudaBackend final : public Backend {
   GraphExec decode_graph_;
   int64_t graph_kernels_ = 0;
   int64_t n_past_ = 0, last_n_tokens_ = 0;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace apr::cuda

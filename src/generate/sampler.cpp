@@ -8,8 +8,8 @@
 
 #include "apr/error.h"
 #include "apr/generate.h"
-#include "generate/philox.h"
-#include "generate/weights.h"
+#include "generate/logit_fault.h"
+#include "sample_math.cuh"
 
 namespace apr {
 namespace {
@@ -26,22 +26,15 @@ constexpr std::array kRanges = {
     SamplingRange{"repeat-last-n", -1.0, kMaxInt, nullptr, &SamplingParams::repeat_last_n},
 };
 
-bool has_penalties(const SamplingParams& params) {
-  return params.repeat_last_n != 0 &&
-         (params.repeat_penalty != 1.0 || params.presence_penalty != 0.0 ||
-          params.frequency_penalty != 0.0);
-}
-
 // The position of the largest logit, the lowest of ties. Throws for NaN, +inf and nothing finite.
 size_t checked_argmax(std::span<const float> logits, int64_t step) {
   float best = -std::numeric_limits<float>::infinity();
   size_t best_id = logits.size();
   for (size_t id = 0; id < logits.size(); ++id) {
     if (!(logits[id] <= FLT_MAX)) {
-      throw Error(ErrorCode::kInference,
-                  fmt::format("non-finite logits: {} for token {} at step {}; the computation is "
-                              "broken, no token can be chosen",
-                              std::isnan(logits[id]) ? "NaN" : "+inf", id, step));
+      throw_logit_fault({std::isnan(logits[id]) ? LogitFaultKind::kNan : LogitFaultKind::kInf,
+                         static_cast<TokenId>(id)},
+                        static_cast<int64_t>(logits.size()), step);
     }
     if (logits[id] > best) {
       best = logits[id];
@@ -49,14 +42,25 @@ size_t checked_argmax(std::span<const float> logits, int64_t step) {
     }
   }
   if (best_id == logits.size()) {
-    throw Error(ErrorCode::kInference,
-                fmt::format("non-finite logits: none of {} tokens has a finite logit at step {}",
-                            logits.size(), step));
+    throw_logit_fault({LogitFaultKind::kNothingFinite, 0}, static_cast<int64_t>(logits.size()),
+                      step);
   }
   return best_id;
 }
 
 }  // namespace
+
+void throw_logit_fault(const LogitFault& fault, int64_t n_tokens, int64_t step) {
+  if (fault.kind == LogitFaultKind::kNothingFinite) {
+    throw Error(ErrorCode::kInference,
+                fmt::format("non-finite logits: none of {} tokens has a finite logit at step {}",
+                            n_tokens, step));
+  }
+  throw Error(ErrorCode::kInference,
+              fmt::format("non-finite logits: {} for token {} at step {}; the computation is "
+                          "broken, no token can be chosen",
+                          fault.kind == LogitFaultKind::kNan ? "NaN" : "+inf", fault.id, step));
+}
 
 std::span<const SamplingRange> sampling_ranges() {
   return kRanges;
@@ -83,6 +87,8 @@ bool Sampler::is_better(const Candidate& a, const Candidate& b) {
 
 // adjusted_ [n_tokens]: the logits with the penalties on what the window of the history holds.
 void Sampler::apply_penalties(std::span<const float> logits, std::span<const TokenId> history) {
+  const Penalties penalties{params_.repeat_penalty, params_.presence_penalty,
+                            params_.frequency_penalty};
   adjusted_.assign(logits.begin(), logits.end());
   const size_t window = params_.repeat_last_n < 0
                             ? history.size()
@@ -96,17 +102,13 @@ void Sampler::apply_penalties(std::span<const float> logits, std::span<const Tok
     while (last < seen_.size() && seen_[last] == id) {
       ++last;
     }
-    const auto n_seen = static_cast<double>(last - first);
+    const auto n_seen = static_cast<int64_t>(last - first);
     first = last;
     if (id < 0 || id >= static_cast<TokenId>(adjusted_.size())) {
       continue;
     }
     float& logit = adjusted_[static_cast<size_t>(id)];
-    double value = logit;
-    value = value > 0.0 ? value / params_.repeat_penalty : value * params_.repeat_penalty;
-    value -= n_seen * params_.frequency_penalty + params_.presence_penalty;
-    logit = value < -FLT_MAX ? -std::numeric_limits<float>::infinity()
-                             : static_cast<float>(std::min(value, double{FLT_MAX}));
+    logit = penalties.apply(logit, n_seen);
   }
 }
 
@@ -170,12 +172,12 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
                         int64_t step) {
   logits = logits.first(std::min(logits.size(), static_cast<size_t>(n_tokens_)));
   size_t best_id = checked_argmax(logits, step);
-  if (has_penalties(params_)) {
+  if (params_.has_penalties()) {
     apply_penalties(logits, history);
     logits = adjusted_;
     best_id = checked_argmax(logits, step);
   }
-  if (params_.temperature == 0.0 || params_.top_k == 1) {
+  if (params_.is_greedy()) {
     return static_cast<TokenId>(best_id);
   }
   collect_candidates(logits);

@@ -45,6 +45,7 @@ class ScriptedBackend : public Backend {
     return true;
   }
   void undo_last() override {}
+  void observe(StepObserver*) override {}
   void reset() override { n_past_ = 0; }
   int64_t n_past() const override { return n_past_; }
   int64_t context() const override { return context_; }

@@ -1,0 +1,302 @@
+// apr parity: whether the GPU gives the CPU's answer, position by position and op by op.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "apr/error.h"
+#include "base/log.h"
+#include "cli/interrupt.h"
+#include "cli/load.h"
+#include "cli/numbers.h"
+#include "cli/output.h"
+#include "cli/parity_report.h"
+#include "cli/progress.h"
+#include "cli/prompt.h"
+#include "cli/verb.h"
+#include "generate/logit_rows.h"
+
+namespace apr::cli {
+namespace {
+
+constexpr int64_t kMaxLength = int64_t{1} << 20;
+constexpr int64_t kMostLogitRows = 512;  // of one step: 310 MB for 152,000 tokens
+
+// About 70 tokens of prose, code and numbers.
+constexpr const char* kPrompt =
+    "The lighthouse keeper counted 17 ships before noon, wrote the number down and asked: if each "
+    "carries 25 barrels, how many barrels is that?\n\n"
+    "def total(ships, barrels):\n    return ships * barrels  # 17 * 25 = 425\n\n"
+    "\"Four hundred and twenty-five,\" said the cat, and went back to sleep in the sun.";
+
+// "1..64,127,255", ascending and each once. Throws kUsage.
+std::vector<int64_t> parse_lengths(const std::string& text) {
+  std::set<int64_t> lengths;
+  for (std::string_view left = text;;) {
+    const size_t comma = left.find(',');
+    const std::string part(left.substr(0, comma));
+    const size_t dots = part.find("..");
+    const int64_t first = parse_whole("--lengths", part.substr(0, dots), 1, kMaxLength);
+    const int64_t last = dots == std::string::npos
+                             ? first
+                             : parse_whole("--lengths", part.substr(dots + 2), first, kMaxLength);
+    for (int64_t length = first; length <= last; ++length) {
+      lengths.insert(length);
+    }
+    if (comma == std::string_view::npos) {
+      return {lengths.begin(), lengths.end()};
+    }
+    left.remove_prefix(comma + 1);
+  }
+}
+
+class ParityVerb : public Verb {
+ public:
+  void add_options(CLI::App& app) override;
+  int run() override;
+
+ private:
+  using Rows = std::map<int64_t, std::vector<float>>;  // position -> [vocab_rows] f32
+
+  std::vector<TokenId> prompt_ids(const Model& model) const;
+  std::vector<TokenId> sequence(const Model& model) const;
+  std::set<int64_t> judged_positions(int64_t n_prompt) const;
+  std::unique_ptr<Backend> make_oracle(const Model& model, int64_t context) const;
+  Rows rows_of(Backend& backend, std::span<const TokenId> ids, const std::set<int64_t>& wanted);
+  void compare_row(ParityReport& report, int64_t position, bool is_decode,
+                   std::span<const float> logits);
+  void compare_prompt(ParityReport& report, Backend& backend, std::span<const TokenId> ids,
+                      int64_t n_prompt);
+  void compare_lengths(ParityReport& report, Backend& backend, std::span<const TokenId> ids);
+  void compare_decode(ParityReport& report, Backend& backend, std::span<const TokenId> ids,
+                      int64_t first);
+
+  std::string model_;
+  std::optional<std::string> prompt_;
+  std::string ids_path_;
+  std::vector<int64_t> lengths_;
+  int64_t n_decode_ = 8;
+  bool per_op_ = false;
+  BackendOptions backend_;
+  EngineOptions engine_;
+  const std::atomic<bool>* cancel_ = nullptr;
+  Progress* progress_ = nullptr;
+  Rows oracle_rows_;
+};
+
+void ParityVerb::add_options(CLI::App& app) {
+  add_model(app, model_);
+  add_value(
+      app, "-p,--prompt", "TEXT", [this](const std::string& text) { prompt_ = text; },
+      "Compare at every position of this text; default: a text of about 70 tokens");
+  add_value(
+      app, "--ids", "FILE", [this](const std::string& text) { ids_path_ = text; },
+      "A JSON array of token ids instead of a text; - reads it from stdin");
+  add_value(
+      app, "--lengths", "LIST", [this](const std::string& text) { lengths_ = parse_lengths(text); },
+      "Prompts of these lengths (1..64,127,255), each from an empty context, compared at their "
+      "last "
+      "position; the oracle runs once for all");
+  add_value(
+      app, "-n,--decode", "N",
+      [this](const std::string& text) { n_decode_ = parse_whole("--decode", text, 0, 4096); },
+      "Tokens fed one by one after each prompt and compared too (default 8)");
+  add_switch(app, "--per-op", per_op_,
+             "Compare every value of every op, each computed from the GPU's own inputs, and name "
+             "the first that differs");
+  add_engine(app, engine_);
+  add_backend(app, backend_);
+  add_output(app, output, false);
+}
+
+std::vector<TokenId> ParityVerb::prompt_ids(const Model& model) const {
+  if (!ids_path_.empty()) {
+    return read_ids(ids_path_, model.desc().vocab_rows);
+  }
+  const std::vector<TokenId> ids = Tokenizer(model.file()).encode(prompt_.value_or(kPrompt), true);
+  if (ids.empty()) {
+    throw Error(ErrorCode::kUsage, "the prompt is empty");
+  }
+  return ids;
+}
+
+// The prompt and what is fed after it. A list of lengths without a prompt takes arbitrary ids; a
+// prompt shorter than the longest length is repeated.
+std::vector<TokenId> ParityVerb::sequence(const Model& model) const {
+  const ModelDesc& desc = model.desc();
+  if (lengths_.empty()) {
+    return prompt_ids(model);
+  }
+  const int64_t n_ids = lengths_.back() + n_decode_;
+  if (!prompt_ && ids_path_.empty()) {
+    return arbitrary_ids(std::min(desc.n_tokens, desc.vocab_rows), n_ids);
+  }
+  const std::vector<TokenId> once = prompt_ids(model);
+  std::vector<TokenId> ids;
+  for (int64_t idx = 0; idx < n_ids; ++idx) {
+    ids.push_back(once[static_cast<size_t>(idx) % once.size()]);
+  }
+  return ids;
+}
+
+std::set<int64_t> ParityVerb::judged_positions(int64_t n_prompt) const {
+  std::set<int64_t> positions;
+  for (int64_t position = 0; lengths_.empty() && position < n_prompt; ++position) {
+    positions.insert(position);
+  }
+  for (const int64_t length : lengths_) {
+    for (int64_t position = length - 1; position < length + n_decode_; ++position) {
+      positions.insert(position);
+    }
+  }
+  return positions;
+}
+
+// Beside a GPU the fast CPU kernels (weights dequantised by the scalar reference, f32 throughout);
+// beside those the plain loops.
+std::unique_ptr<Backend> ParityVerb::make_oracle(const Model& model, int64_t context) const {
+  CpuBackendOptions options;
+  options.n_threads = engine_.n_threads;
+  options.context = context;
+  options.max_logit_rows = std::min(int64_t{64}, context);
+  options.kernels =
+      backend_.no_gpu || backend_.backend == "cpu" ? KernelSet::kReference : KernelSet::kFast;
+  return make_cpu_backend(model, options);
+}
+
+ParityVerb::Rows ParityVerb::rows_of(Backend& backend, std::span<const TokenId> ids,
+                                     const std::set<int64_t>& wanted) {
+  Rows rows;
+  LogitRowCallbacks callbacks;
+  callbacks.on_row = [&](int64_t position, std::span<const float> logits) {
+    rows.emplace(position, std::vector<float>(logits.begin(), logits.end()));
+  };
+  callbacks.on_chunk = [&](int64_t done, int64_t total) { progress_->show_prefill(done, total); };
+  backend.reset();
+  if (!run_logit_rows(backend, ids, wanted, callbacks, cancel_)) {
+    check_interrupted();
+  }
+  return rows;
+}
+
+void ParityVerb::compare_row(ParityReport& report, int64_t position, bool is_decode,
+                             std::span<const float> logits) {
+  LogitsParity parity = compare_logits(oracle_rows_.at(position), logits, report.n_tokens);
+  parity.position = position;
+  parity.is_decode = is_decode;
+  report.positions.push_back(parity);
+}
+
+// Tokens [first, first + n_decode) one by one.
+void ParityVerb::compare_decode(ParityReport& report, Backend& backend,
+                                std::span<const TokenId> ids, int64_t first) {
+  std::vector<float> logits(static_cast<size_t>(backend.desc().vocab_rows));
+  const std::vector<int64_t> row = {0};
+  for (int64_t position = first; position < first + n_decode_; ++position) {
+    if (!backend.forward(ids.subspan(static_cast<size_t>(position), 1), row, logits, cancel_)) {
+      check_interrupted();
+    }
+    compare_row(report, position, true, logits);
+  }
+}
+
+void ParityVerb::compare_prompt(ParityReport& report, Backend& backend,
+                                std::span<const TokenId> ids, int64_t n_prompt) {
+  const auto prompt = ids.first(static_cast<size_t>(n_prompt));
+  for (const auto& [position, logits] : rows_of(backend, prompt, judged_positions(n_prompt))) {
+    compare_row(report, position, false, logits);
+  }
+  compare_decode(report, backend, ids, n_prompt);
+}
+
+void ParityVerb::compare_lengths(ParityReport& report, Backend& backend,
+                                 std::span<const TokenId> ids) {
+  for (const int64_t length : lengths_) {
+    const auto prompt = ids.first(static_cast<size_t>(length));
+    for (const auto& [position, logits] : rows_of(backend, prompt, {length - 1})) {
+      compare_row(report, position, false, logits);
+    }
+    compare_decode(report, backend, ids, length);
+  }
+}
+
+int ParityVerb::run() {
+  if (prompt_ && !ids_path_.empty()) {
+    throw Error(ErrorCode::kUsage, "-p and --ids are two prompts; give one of them");
+  }
+  const bool of_cpu = backend_.no_gpu || (backend_.backend == "cpu" && !backend_.gpu);
+  backend_.gpu = !of_cpu;  // a comparison of the CPU with itself is never what was meant
+  ParityReport report;
+  report.choice = choose_backend(backend_);
+  cancel_ = catch_interrupts();
+  const Model model(open_model_file(model_));
+  const ModelDesc& desc = model.desc();
+  report.model = model_;
+  report.exact = engine_.exact || of_cpu;
+  report.n_tokens = std::min(desc.n_tokens, desc.vocab_rows);
+  // tools/synth_gguf.py names its files so.
+  report.trained = !desc.name.starts_with("synthetic");
+  std::vector<TokenId> ids = sequence(model);
+  const auto n_prompt = static_cast<int64_t>(ids.size()) - (lengths_.empty() ? 0 : n_decode_);
+  const int64_t context = n_prompt + n_decode_;
+  if (context > desc.context_length) {
+    throw Error(ErrorCode::kInvalidFormat,
+                fmt::format("the prompt and {} more tokens need {} positions; the model's context "
+                            "is {}",
+                            n_decode_, context, desc.context_length));
+  }
+  Progress progress(output.quiet);
+  progress_ = &progress;
+  const int64_t n_rows = lengths_.empty() ? std::min(n_prompt, kMostLogitRows) : 1;
+  const std::unique_ptr<Backend> backend =
+      make_backend(model, engine_, report.choice, context, n_rows);
+  const std::unique_ptr<Backend> oracle = make_oracle(model, context);
+  announce(report.choice, *backend);
+  report.oracle = oracle->device_name();
+
+  const std::set<int64_t> wanted = judged_positions(n_prompt);
+  oracle_rows_ = rows_of(*oracle, ids, wanted);
+  if (lengths_.empty()) {  // the oracle's own choices are what both are fed
+    std::vector<float> logits(static_cast<size_t>(desc.vocab_rows));
+    const std::vector<int64_t> row = {0};
+    for (int64_t step = 0; step < n_decode_; ++step) {
+      const std::vector<float>& last = oracle_rows_.rbegin()->second;
+      const auto end = last.begin() + report.n_tokens;
+      ids.push_back(static_cast<TokenId>(std::max_element(last.begin(), end) - last.begin()));
+      if (!oracle->forward(std::span(ids).last(1), row, logits, cancel_)) {
+        check_interrupted();
+      }
+      oracle_rows_.emplace(n_prompt + step, logits);
+    }
+    compare_prompt(report, *backend, ids, n_prompt);
+  } else {
+    compare_lengths(report, *backend, ids);
+  }
+  if (per_op_) {
+    progress.show("comparing op by op");
+    report.ops = compare_ops(*oracle, *backend, std::span(ids).first(static_cast<size_t>(n_prompt)),
+                             std::min(n_decode_, int64_t{2}), report.exact, cancel_);
+  }
+  progress.clear();
+  report.verdict = judge(report.positions, report.bounds());
+  if (output.is_json()) {
+    write_json(parity_json(report), true);
+  } else {
+    write_stdout(parity_text(report));
+  }
+  if (!report.passed()) {
+    log_error(report.failure());
+    return static_cast<int>(ErrorCode::kParityFailed);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Verb> make_parity_verb() {
+  return std::make_unique<ParityVerb>();
+}
+
+}  // namespace apr::cli

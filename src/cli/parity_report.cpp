@@ -1,0 +1,182 @@
+#include "cli/parity_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace apr::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinity and no NaN: null.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
+Json position_json(const LogitsParity& position, const ParityBounds& bounds) {
+  const std::string failure = position_failure(position, bounds);
+  Json json = {{"position", position.position},
+               {"phase", position.is_decode ? "decode" : "prefill"},
+               {"cosine", number(position.cosine)},
+               {"kl", number(position.kl)},
+               {"relative_linf", number(position.relative_linf)},
+               {"oracle_id", position.oracle_id},
+               {"id", position.id},
+               {"margin", number(position.margin)},
+               {"passed", failure.empty()}};
+  if (!failure.empty()) {
+    json["reason"] = failure;
+  }
+  return json;
+}
+
+Json op_json(const OpParity& op) {
+  Json json = {{"op", op.op},
+               {"kind", op_kind_name(op.kind)},
+               {"layer", op.layer_idx},
+               {"value", op.value},
+               {"kernel", op.kernel},
+               {"stage_ops", {op.first_op, op.first_op + op.n_ops - 1}},
+               {"phase", op.n_tokens == 1 ? "decode" : "prefill"},
+               {"position", op.first_position + op.worst_row},
+               {"cosine", number(op.cosine)},
+               {"relative_linf", number(op.relative_linf)},
+               {"bound", op.bound},
+               {"passed", op.passed}};
+  if (op.error_to_exact && op.oracle_error_to_exact) {
+    json["error_to_exact"] = number(*op.error_to_exact);
+    json["oracle_error_to_exact"] = number(*op.oracle_error_to_exact);
+    json["nearer_to_exact"] = *op.error_to_exact < *op.oracle_error_to_exact ? "backend" : "oracle";
+  }
+  return json;
+}
+
+Json ops_json(const OpParityReport& ops) {
+  Json worst = Json::array(), failed = Json::array();
+  for (const OpParity& op : ops.worst) {
+    worst.push_back(op_json(op));
+  }
+  for (const OpParity& op : ops.failed) {
+    failed.push_back(op_json(op));
+  }
+  Json json = {{"compared", ops.n_compared},
+               {"inputs", "the backend's own, for the oracle too"},
+               {"first_bad_op", failed.empty() ? Json() : failed[0]},
+               {"failed", failed},
+               {"worst_of_each_kind", worst}};
+  if (!ops.error.empty()) {
+    json["error"] = ops.error;
+  }
+  return json;
+}
+
+std::string op_line(const OpParity& op) {
+  std::string line = fmt::format(
+      "{} ({}, layer {}): {} of kernel {} at position {} ({}): relative Linf {:.3g}, "
+      "bound {:.3g}",
+      op.op, op_kind_name(op.kind), op.layer_idx, op.value, op.kernel,
+      op.first_position + op.worst_row, op.n_tokens == 1 ? "decode" : "prefill", op.relative_linf,
+      op.bound);
+  if (op.error_to_exact && op.oracle_error_to_exact) {
+    line +=
+        fmt::format("; off the exact value by {:.3g}, the oracle by {:.3g}: {} is nearer",
+                    *op.error_to_exact, *op.oracle_error_to_exact,
+                    *op.error_to_exact < *op.oracle_error_to_exact ? "the backend" : "the oracle");
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string ParityReport::failure() const {
+  if (ops && !ops->failed.empty()) {
+    return fmt::format("parity failed: first op {}", op_line(ops->failed[0]));
+  }
+  return fmt::format("parity failed: {}", verdict.passed ? ops->error : verdict.reason);
+}
+
+nlohmann::ordered_json parity_json(const ParityReport& report) {
+  const ParityBounds bounds = report.bounds();
+  Json positions = Json::array(), near_ties = Json::array();
+  for (const LogitsParity& position : report.positions) {
+    positions.push_back(position_json(position, bounds));
+  }
+  for (const size_t idx : report.verdict.near_ties) {
+    near_ties.push_back(report.positions[idx].position);
+  }
+  Json json = {{"model", report.model},
+               {"passed", report.passed()},
+               {"reason", report.passed() ? "" : report.failure()},
+               {"mode", report.exact ? "exact" : "default"},
+               {"trained_weights", report.trained},
+               {"oracle", report.oracle},
+               {"backend", report.choice.to_json()},
+               {"bounds",
+                {{"min_cosine", bounds.min_cosine},
+                 {"max_relative_linf", nullptr},
+                 {"max_mean_kl", nullptr},
+                 {"margin", bounds.margin},
+                 {"relative_margin", bounds.relative_margin}}},
+               {"min_cosine", number(report.verdict.min_cosine)},
+               {"mean_kl", number(report.verdict.mean_kl)},
+               {"max_relative_linf", number(report.verdict.max_relative_linf)},
+               {"judged", report.positions.size()},
+               {"near_ties", near_ties},
+               {"positions", positions}};
+  if (bounds.max_relative_linf) {
+    json["bounds"]["max_relative_linf"] = *bounds.max_relative_linf;
+  }
+  if (bounds.max_mean_kl) {
+    json["bounds"]["max_mean_kl"] = *bounds.max_mean_kl;
+  }
+  if (report.ops) {
+    json["ops"] = ops_json(*report.ops);
+  }
+  return json;
+}
+
+std::string parity_text(const ParityReport& report) {
+  const ParityBounds bounds = report.bounds();
+  std::string text;
+  for (const LogitsParity& position : report.positions) {
+    if (const std::string failure = position_failure(position, bounds); !failure.empty()) {
+      text += failure + "\n";
+    }
+  }
+  for (const size_t idx : report.verdict.near_ties) {
+    const LogitsParity& position = report.positions[idx];
+    text +=
+        fmt::format("position {}: near tie, not judged: token {} instead of {}, margin {:.4g}\n",
+                    position.position, position.id, position.oracle_id, position.margin);
+  }
+  const auto n_decode = std::count_if(report.positions.begin(), report.positions.end(),
+                                      [](const LogitsParity& p) { return p.is_decode; });
+  text += fmt::format(
+      "logits {}: {} mode, {} positions ({} of decode), cosine >= {:.8f}, mean KL {:.3g}{}, "
+      "relative Linf <= {:.3g}, {} near ties\n",
+      report.verdict.passed ? "PASS" : "FAIL", report.exact ? "exact" : "default",
+      report.positions.size(), n_decode, report.verdict.min_cosine, report.verdict.mean_kl,
+      bounds.max_mean_kl || report.exact ? "" : " (not judged: synthetic weights)",
+      report.verdict.max_relative_linf, report.verdict.near_ties.size());
+  if (!report.ops) {
+    return text;
+  }
+  for (const OpParity& op : report.ops->failed) {
+    text += op_line(op) + "\n";
+  }
+  if (!report.ops->error.empty()) {
+    text += report.ops->error + "\n";
+  }
+  text += fmt::format("ops {}: {} values, each from the backend's own inputs; the worst by kind:\n",
+                      report.ops->passed() ? "PASS" : "FAIL", report.ops->n_compared);
+  for (const OpParity& op : report.ops->worst) {
+    text += fmt::format("  {:<16} {:>9.3g} of {:>9.3g}  {} {} ({})\n", op_kind_name(op.kind),
+                        op.relative_linf, op.bound, op.op, op.value == op.op ? "" : op.value,
+                        op.kernel);
+  }
+  return text;
+}
+
+}  // namespace apr::cli

@@ -1,0 +1,34 @@
+// What `apr parity` found, for people and scripts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/load.h"
+#include "generate/parity_logits.h"
+#include "generate/parity_ops.h"
+
+namespace apr::cli {
+
+struct ParityReport {
+  std::string model;
+  BackendChoice choice;
+  std::string oracle;  // device name
+  bool exact = false;
+  bool trained = true;
+  int64_t n_tokens = 0;  // of the vocabulary that are judged
+  std::vector<LogitsParity> positions;
+  ParityVerdict verdict;
+  std::optional<OpParityReport> ops;
+
+  ParityBounds bounds() const { return parity_bounds(exact, trained); }
+  bool passed() const { return verdict.passed && (!ops || ops->passed()); }
+  std::string failure() const;  // one line
+};
+
+nlohmann::ordered_json parity_json(const ParityReport& report);
+std::string parity_text(const ParityReport& report);
+
+}  // namespace apr::cli
