@@ -17,19 +17,10 @@
 #include "mma.cuh"
 #include "power_of_two.cuh"
 #include "reduce.cuh"
+#include "softmax_exp2.cuh"
 #include "tile_mma.cuh"
 
 namespace apr {
-
-// Weights are 2^12 times as large as exp(score - largest): f16 then holds those of 2^-26, too.
-constexpr float kWeightShift = 12.0f;
-constexpr float kLog2E = 1.44269504088896340736f;
-
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // The greatest or the sum over the four lanes that share a row of a product.
 __device__ __forceinline__ float quad_max(float x) {
@@ -171,7 +162,6 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
   uint8_t* q_tile = shared + Shape::kQueryOffset;
   RowFacts* facts = reinterpret_cast<RowFacts*>(shared + Shape::kFactsOffset);
   const uint32_t key_tiles = shared_address(shared);
-  const float no_key = __uint_as_float(0xff800000u);  // minus infinity: one that is not seen
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int g = lane / 4, t = lane % 4;
 
@@ -215,7 +205,7 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
   float largest[2 * kRowTiles], total[2 * kRowTiles];
 #pragma unroll
   for (int part = 0; part < 2 * kRowTiles; ++part) {
-    largest[part] = no_key;
+    largest[part] = minus_infinity();
     total[part] = 0.0f;
   }
   const RowFacts* my_facts = facts + warp * kWarpRows + g;
@@ -276,7 +266,7 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
 #pragma unroll
           for (int idx = 0; idx < kPartKeys / 4; ++idx) {
             if (idx / 2 * 8 + idx % 2 >= n_seen) {
-              scores[part / 2][idx / 2][part % 2 * 2 + idx % 2] = no_key;
+              scores[part / 2][idx / 2][part % 2 * 2 + idx % 2] = minus_infinity();
             }
           }
         }
@@ -288,7 +278,7 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
       for (int part = 0; part < 2 * kRowTiles; ++part) {
         auto& row = scores[part / 2];
         const float unscale = my_facts[part * 8].unscale;
-        float tile_largest = no_key;
+        float tile_largest = minus_infinity();
 #pragma unroll
         for (int idx = 0; idx < kPartKeys / 8; ++idx) {
           tile_largest =

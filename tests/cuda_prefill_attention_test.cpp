@@ -34,14 +34,14 @@ TEST(PrefillAttention, PathFollowsTokensCacheAndTensorCores) {
   };
   using enum AttentionPath;
   const Row rows[] = {
-      {{1, false, true}, kDecode, "one token"},
-      {{1, true, true}, kDecode, "one token"},
-      {{1, false, false}, kDecode, "one token"},
-      {{2, false, true}, kDecode, "few tokens: split over the keys"},
-      {{8, false, true}, kDecode, "few tokens: split over the keys"},
+      {{1, false, true}, kSplits, "few tokens: split over the keys"},
+      {{1, true, true}, kTokens, "f32 cache: f32 products"},
+      {{1, false, false}, kTokens, "no tensor cores with m16n8k16 before sm_80: token by token"},
+      {{2, false, true}, kSplits, "few tokens: split over the keys"},
+      {{8, false, true}, kSplits, "few tokens: split over the keys"},
       {{9, false, true}, kFlash, "many tokens: tiles on tensor cores"},
       {{2048, false, true}, kFlash, "many tokens: tiles on tensor cores"},
-      {{9, false, false}, kDecode, "no tensor cores with m16n8k16 before sm_80: token by token"},
+      {{9, false, false}, kTokens, "no tensor cores with m16n8k16 before sm_80: token by token"},
       {{2, true, true}, kQueryPasses, "f32 cache: f32 products in passes"},
       {{2048, true, false}, kQueryPasses, "f32 cache: f32 products in passes"},
   };
@@ -58,6 +58,15 @@ TEST(QueryPasses, FitTheirBudgetAndTakeARowAtLeast) {
   EXPECT_EQ(query_pass_rows(8, 100, 7, 8 * 100 * 4 * 20), 7);
   EXPECT_EQ(query_pass_rows(8, 100, 50, 1), 1);
   EXPECT_EQ(query_pass_rows(128, int64_t{1} << 20, 2048, int64_t{256} << 20), 1);
+}
+
+TEST(AttentionSplits, FillTheMultiprocessors) {
+  EXPECT_EQ(attention_splits(132, 8, 128), 16);
+  EXPECT_EQ(attention_splits(132, 8, 64), 33);
+  EXPECT_EQ(attention_splits(132, 2, 256), 66);
+  EXPECT_EQ(attention_splits(132, 1, 64), 264);
+  EXPECT_EQ(attention_splits(1000, 1, 64), 264);
+  EXPECT_EQ(attention_splits(16, 40, 128), 1);
 }
 
 TEST(AttentionKernels, AreRowsOfTheTable) {

@@ -8,13 +8,14 @@
 #include "cuda/error.h"
 #include "cuda/launch.h"
 #include "flash_shape.h"
+#include "split_shape.h"
 
 namespace apr::cuda {
 namespace {
 
 constexpr uint32_t kAppendWarps = 8;
-constexpr uint32_t kDecodeThreads = 128;
-constexpr int64_t kDecodeSplits = 16;
+constexpr uint32_t kTokenThreads = 128;  // of attention_decode
+constexpr int64_t kTokenSplits = 16;
 
 uint32_t blocks_for(int64_t n_elems, int64_t per_block) {
   return static_cast<uint32_t>((n_elems + per_block - 1) / per_block);
@@ -53,19 +54,25 @@ Attention::Attention(const KernelLibrary& kernels, const Stream& stream, const D
       rope_(desc.rope),
       options_(options),
       tensor_cores_(device.cc_major >= 8),
+      n_splits_(choice(1).path == AttentionPath::kSplits
+                    ? attention_splits(device.n_sm, desc_.n_kv_heads, desc_.head_dim)
+                    : kTokenSplits),
       inv_freq_(rope_.inv_freq.size() * 4, "rope frequencies") {
   APR_CUDA(api().cudaMemcpy(inv_freq_.data(), rope_.inv_freq.data(), inv_freq_.size_bytes(),
                             cudaMemcpyHostToDevice));
-  // Tokens of one launch of decode(): each has its splits, or one where they are many.
-  const bool all_decode = !options.f32_cache && !tensor_cores_;
-  const int64_t most_tokens =
-      all_decode ? options.max_rows : std::min(options.max_rows, kMostDecodeTokens);
+  // Tokens of a launch that has partial results, and splits of all of them.
+  int64_t n_tokens = std::min(options.max_rows, kMostSplitTokens);
+  int64_t n_partial = n_tokens * n_splits_;
+  if (choice(1).path == AttentionPath::kTokens) {
+    n_tokens = choice(2).path == AttentionPath::kTokens ? options.max_rows : 1;
+    n_partial = std::max(n_tokens, kTokenSplits);  // several tokens have one each
+  }
   counters_ =
-      DeviceBuffer(static_cast<size_t>(most_tokens * desc_.n_kv_heads * 4), "attention counters");
-  APR_CUDA(api().cudaMemset(counters_.data(), 0, counters_.size_bytes()));
-  partial_ = DeviceBuffer(static_cast<size_t>(std::max(most_tokens, kDecodeSplits) * desc_.n_heads *
-                                              (desc_.head_dim + 2) * 4),
+      DeviceBuffer(static_cast<size_t>(n_tokens * desc_.n_kv_heads * 4), "attention counters");
+  APR_CUDA(api().cudaMemsetAsync(counters_.data(), 0, counters_.size_bytes(), stream.get()));
+  partial_ = DeviceBuffer(static_cast<size_t>(n_partial * desc_.n_heads * (desc_.head_dim + 2) * 4),
                           "attention splits");
+  stats_ = DeviceBuffer(static_cast<size_t>(n_partial * desc_.n_heads * 2 * 4), "attention splits");
   if (options.f32_cache && options.max_rows > 1) {
     cublas_ = create_cublas(stream);
     APR_CUDA(api().cublasSetMathMode(cublas_.get(), CUBLAS_PEDANTIC_MATH));
@@ -81,15 +88,21 @@ AttentionChoice Attention::choice(int64_t n_tokens) const {
 }
 
 int64_t Attention::device_bytes() const {
-  return static_cast<int64_t>(inv_freq_.size_bytes() + partial_.size_bytes() +
+  return static_cast<int64_t>(inv_freq_.size_bytes() + partial_.size_bytes() + stats_.size_bytes() +
                               counters_.size_bytes() + scores_.size_bytes());
 }
 
 void Attention::run(const AttentionCall& call) const {
+  const AttentionPath path = choice(call.n_tokens).path;
+  if (path == AttentionPath::kSplits && call.n_tokens == 1) {
+    return split(call, true);
+  }
   append(call);
-  switch (choice(call.n_tokens).path) {
-    case AttentionPath::kDecode:
-      return decode(call);
+  switch (path) {
+    case AttentionPath::kTokens:
+      return token_by_token(call);
+    case AttentionPath::kSplits:
+      return split(call, false);
     case AttentionPath::kFlash:
       return flash(call);
     case AttentionPath::kQueryPasses:
@@ -97,14 +110,12 @@ void Attention::run(const AttentionCall& call) const {
   }
 }
 
-void Attention::append(const AttentionCall& call) const {
+QkRopeAppendParams Attention::preparation(const AttentionCall& call) const {
   QkRopeAppendParams params{};
   params.step = step_;
   params.q = call.q;
   params.k = call.k;
   params.v = call.v;
-  params.products = call.products;
-  std::copy(std::begin(call.columns), std::end(call.columns), std::begin(params.columns));
   params.q_norm = call.q_norm;
   params.k_norm = call.k_norm;
   params.inv_freq = inv_freq_.as<float>();
@@ -115,16 +126,20 @@ void Attention::append(const AttentionCall& call) const {
   params.n_rot = static_cast<int32_t>(rope_.n_rot);
   params.eps = call.eps;
   params.magnitude = rope_.magnitude;
+  return params;
+}
+
+void Attention::append(const AttentionCall& call) const {
   launch(kernels_, options_.f32_cache ? "qk_rope_append.f32" : "qk_rope_append.f16",
          {.grid_x = static_cast<uint32_t>(call.n_tokens),
           .grid_y = blocks_for(desc_.n_heads + 2 * desc_.n_kv_heads, kAppendWarps),
           .block_x = kAppendWarps * 32,
           .shared_bytes = static_cast<uint32_t>(kAppendWarps * desc_.head_dim * 4),
           .overlap = true},
-         stream_, params);
+         stream_, preparation(call));
 }
 
-void Attention::decode(const AttentionCall& call) const {
+void Attention::token_by_token(const AttentionCall& call) const {
   AttentionDecodeParams params{};
   params.step = step_;
   params.q = call.q;
@@ -140,9 +155,30 @@ void Attention::decode(const AttentionCall& call) const {
          fmt::format("attention_decode.{}.{}.{}", options_.f32_cache ? "f32" : "f16",
                      desc_.head_dim, desc_.n_heads / desc_.n_kv_heads),
          {.grid_x = static_cast<uint32_t>(desc_.n_kv_heads),
-          .grid_y = static_cast<uint32_t>(call.n_tokens == 1 ? kDecodeSplits : 1),
+          .grid_y = static_cast<uint32_t>(call.n_tokens == 1 ? kTokenSplits : 1),
           .grid_z = static_cast<uint32_t>(call.n_tokens),
-          .block_x = kDecodeThreads,
+          .block_x = kTokenThreads,
+          .overlap = true},
+         stream_, params);
+}
+
+void Attention::split(const AttentionCall& call, bool fused) const {
+  AttentionSplitParams params{};
+  params.in = preparation(call);
+  params.gate = call.gate;
+  params.y = call.y;
+  params.partial = partial_.as<float>();
+  params.stats = stats_.as<float>();
+  params.counters = counters_.as<uint32_t>();
+  params.scale = call.scale;
+  const int group = static_cast<int>(desc_.n_heads / desc_.n_kv_heads);
+  launch(kernels_, fmt::format("attention_split{}.{}", fused ? "_fused" : "", desc_.head_dim),
+         {.grid_x = static_cast<uint32_t>(desc_.n_kv_heads),
+          .grid_y = static_cast<uint32_t>(n_splits_),
+          .grid_z = static_cast<uint32_t>(call.n_tokens),
+          .block_x = kSplitThreads,
+          .shared_bytes = static_cast<uint32_t>(split_shared_bytes(
+              static_cast<int>(desc_.head_dim), group, static_cast<int>(n_splits_))),
           .overlap = true},
          stream_, params);
 }

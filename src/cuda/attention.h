@@ -39,16 +39,18 @@ class Attention {
   Attention(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
             const ModelDesc& desc, const StepState* step, const AttentionOptions& options);
 
-  // Launches norm, rotation, append and attention. With up to kMostDecodeTokens tokens it reads no
-  // position of the host's where the cache is f16, so that a graph may capture it.
+  // Launches norm, rotation, append and attention. Only kQueryPasses reads the position here: a
+  // graph may capture the others.
   void run(const AttentionCall& call) const;
 
   AttentionChoice choice(int64_t n_tokens) const;
   int64_t device_bytes() const;
 
  private:
+  QkRopeAppendParams preparation(const AttentionCall& call) const;
   void append(const AttentionCall& call) const;
-  void decode(const AttentionCall& call) const;
+  void token_by_token(const AttentionCall& call) const;
+  void split(const AttentionCall& call, bool fused) const;
   void flash(const AttentionCall& call) const;
   void query_passes(const AttentionCall& call) const;
 
@@ -59,8 +61,9 @@ class Attention {
   RopeDesc rope_;
   AttentionOptions options_;
   bool tensor_cores_;
+  int64_t n_splits_;     // of a launch with one token, or of kSplits
   CublasHandle cublas_;  // where the cache is f32
-  DeviceBuffer inv_freq_, partial_, counters_, scores_;
+  DeviceBuffer inv_freq_, partial_, stats_, counters_, scores_;
 };
 
 }  // namespace apr::cuda

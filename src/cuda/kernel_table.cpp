@@ -10,6 +10,7 @@
 #include "apr/error.h"
 #include "cuda/quant_rows.h"
 #include "flash_shape.h"
+#include "split_shape.h"
 
 namespace apr::cuda {
 namespace {
@@ -54,6 +55,19 @@ std::vector<KernelRow> attention_rows() {
                     .only = with_tensor_cores(),
                     .shared_bytes = shared_bytes});
   }
+  for (const int head_dim : {64, 128, 256}) {
+    for (const bool fused : {false, true}) {
+      const std::string& name =
+          texts.emplace_back(fmt::format("attention_split{}.{}", fused ? "_fused" : "", head_dim));
+      const std::string& expression =
+          texts.emplace_back(fmt::format("apr::attention_split<{}, {}>", head_dim, fused));
+      rows.push_back({.name = name,
+                      .file = "attention_split.cu",
+                      .name_expression = expression,
+                      .only = with_tensor_cores(),
+                      .shared_bytes = split_shared_bytes(head_dim, kMostSplitGroup, kMostSplits)});
+    }
+  }
   for (const bool half : {true, false}) {
     for (const int head_dim : {64, 128, 256}) {
       for (int group = 1; group <= 8; ++group) {
@@ -61,7 +75,11 @@ std::vector<KernelRow> attention_rows() {
             fmt::format("attention_decode.{}.{}.{}", half ? "f16" : "f32", head_dim, group));
         const std::string& expression = texts.emplace_back(fmt::format(
             "apr::attention_decode<apr::{}, {}, {}>", half ? "KvF16" : "KvF32", head_dim, group));
-        rows.push_back({name, "attention_decode.cu", expression});
+        rows.push_back(
+            {.name = name, .file = "attention_decode.cu", .name_expression = expression});
+        if (half) {
+          rows.back().only = {"sm_75"};  // the others have attention_split
+        }
       }
     }
   }
@@ -92,6 +110,10 @@ std::span<const KernelRow> kernel_table() {
         {"elementwise.add", "elementwise.cu", "apr::elementwise<apr::Binary::kAdd>"},
         {"elementwise.swiglu", "elementwise.cu", "apr::elementwise<apr::Binary::kSwiglu>"},
         {"quantize_rows", "quantize_rows.cu", "apr::quantize_rows"},
+        {"sample_best", "sample_best.cu", "apr::sample_best"},
+        {"sample_select.count", "sample_select.cu", "apr::sample_select<false>"},
+        {"sample_select.weight", "sample_select.cu", "apr::sample_select<true>"},
+        {"sample_draw", "sample_draw.cu", "apr::sample_draw"},
         {"scale_rows.vec4", "scale_rows.cu", "apr::scale_rows<4>"},
         {"scale_rows.scalar", "scale_rows.cu", "apr::scale_rows<1>"},
         {"unscale_rows.vec4", "scale_rows.cu", "apr::unscale_rows<4>"},

@@ -8,6 +8,7 @@
 
 #include "apr/error.h"
 #include "base/log.h"
+#include "split_shape.h"
 
 namespace apr::cuda {
 namespace {
@@ -52,17 +53,16 @@ PrefillAttention prefill_attention_from_environment() {
 }
 
 AttentionChoice choose_attention(const AttentionCase& of) {
-  if (of.n_tokens == 1) {
-    return {AttentionPath::kDecode, "one token"};
-  }
   if (of.f32_cache) {
-    return {AttentionPath::kQueryPasses, "f32 cache: f32 products in passes"};
+    return of.n_tokens == 1
+               ? AttentionChoice{AttentionPath::kTokens, "f32 cache: f32 products"}
+               : AttentionChoice{AttentionPath::kQueryPasses, "f32 cache: f32 products in passes"};
   }
   if (!of.tensor_cores) {
-    return {AttentionPath::kDecode, "no tensor cores with m16n8k16 before sm_80: token by token"};
+    return {AttentionPath::kTokens, "no tensor cores with m16n8k16 before sm_80: token by token"};
   }
-  if (of.n_tokens <= kMostDecodeTokens) {
-    return {AttentionPath::kDecode, "few tokens: split over the keys"};
+  if (of.n_tokens <= kMostSplitTokens) {
+    return {AttentionPath::kSplits, "few tokens: split over the keys"};
   }
   return {AttentionPath::kFlash, "many tokens: tiles on tensor cores"};
 }
@@ -70,6 +70,11 @@ AttentionChoice choose_attention(const AttentionCase& of) {
 int64_t query_pass_rows(int64_t n_heads, int64_t n_keys, int64_t n_left, int64_t budget_bytes) {
   const int64_t row_bytes = n_heads * n_keys * 4;
   return std::min(std::max(budget_bytes / row_bytes, int64_t{1}), n_left);
+}
+
+int64_t attention_splits(int64_t n_sm, int64_t n_kv_heads, int64_t head_dim) {
+  const int64_t blocks_per_sm = head_dim > 64 ? 1 : 2;  // as attention_split's launch bounds say
+  return std::clamp(blocks_per_sm * n_sm / n_kv_heads, int64_t{1}, int64_t{kMostSplits});
 }
 
 std::vector<std::string> attention_kernels(const AttentionDesc& attention, bool f32_cache,
@@ -82,7 +87,9 @@ std::vector<std::string> attention_kernels(const AttentionDesc& attention, bool 
   if (f32_cache) {
     names.insert(names.end(), {"attention_softmax", "attention_gate"});
   } else if (tensor_cores) {
-    names.push_back(fmt::format("attention_prefill.{}", attention.head_dim));
+    for (const char* kernel : {"attention_prefill", "attention_split", "attention_split_fused"}) {
+      names.push_back(fmt::format("{}.{}", kernel, attention.head_dim));
+    }
   }
   return names;
 }

@@ -24,13 +24,14 @@ ParsedPrefillAttention parse_prefill_attention(const char* text);
 PrefillAttention prefill_attention_from_environment();
 
 enum class AttentionPath {
-  kDecode,       // one token after the other, split over the keys
+  kTokens,       // one token after the other, split over the keys
+  kSplits,       // the same on tensor cores, f16 operands; a single token with its preparation
   kFlash,        // tiles of tokens on tensor cores, f16 operands
   kQueryPasses,  // f32 products of cuBLAS with a buffer of scores
 };
 
 struct AttentionChoice {
-  AttentionPath path = AttentionPath::kDecode;
+  AttentionPath path = AttentionPath::kTokens;
   const char* reason = "";
 };
 
@@ -41,13 +42,16 @@ struct AttentionCase {
   bool tensor_cores = false;  // m16n8k16 with f16: sm_80 and later
 };
 
-constexpr int64_t kMostDecodeTokens = 8;  // of a step, in f16
+constexpr int64_t kMostSplitTokens = 8;  // of a step; more take tiles of tokens
 
 AttentionChoice choose_attention(const AttentionCase& of);
 
 // Rows of queries of the next pass: those whose scores, [n_heads, rows, n_keys] f32, fit in
 // budget_bytes; at least 1, at most n_left.
 int64_t query_pass_rows(int64_t n_heads, int64_t n_keys, int64_t n_left, int64_t budget_bytes);
+
+// Splits of a kv head's keys in a launch of kSplits: blocks for every multiprocessor.
+int64_t attention_splits(int64_t n_sm, int64_t n_kv_heads, int64_t head_dim);
 
 // Names of the kernel rows that attention of this shape needs.
 std::vector<std::string> attention_kernels(const AttentionDesc& attention, bool f32_cache,
