@@ -10,21 +10,10 @@
 #include <vector>
 
 #include "apr/backend.h"
+#include "apr/sampling.h"
 #include "apr/tokenizer.h"
 
 namespace apr {
-
-struct SamplingParams {
-  double temperature = 0.0;        // 0: greedy
-  int64_t top_k = 40;              // 0: off
-  double top_p = 1.0;              // 1: off
-  double min_p = 0.0;              // 0: off
-  double repeat_penalty = 1.0;     // 1: off; divides positive, multiplies negative logits
-  double presence_penalty = 0.0;   // subtracted once from logits of seen tokens
-  double frequency_penalty = 0.0;  // subtracted per occurrence
-  int64_t repeat_last_n = 64;      // window of all three; 0: off, -1: all
-  uint64_t seed = 299792458;
-};
 
 // The values a sampling parameter may have, inclusive; its name is the flag without dashes.
 struct SamplingRange {
@@ -39,7 +28,7 @@ std::span<const SamplingRange> sampling_ranges();
 
 // Picks tokens: padded ids masked, then penalties, temperature == 0 ? argmax (lowest id of ties) :
 // top-k, top-p, min-p, temperature, one Philox4x32-10(seed, step) draw. Equal logits give equal
-// tokens on every machine.
+// tokens on every machine, and on the GPU (kernels/sample_*.cu).
 class Sampler {
  public:
   // Throws kUsage for a parameter out of its range.

@@ -51,8 +51,8 @@ PrefillGemm requested_gemm(const CudaBackendOptions& options) {
 
 // Exact attention is f32, and so is its cache.
 bool needs_f32_cache(const CudaBackendOptions& options) {
-  const PrefillAttention mode = options.prefill_attention ? *options.prefill_attention
-                                                          : prefill_attention_from_environment();
+  const PrefillAttention mode =
+      options.prefill_attention ? *options.prefill_attention : prefill_attention_from_environment();
   return options.exact || mode == PrefillAttention::kF32;
 }
 
@@ -144,9 +144,18 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   host_step_ = PinnedBuffer(step_state_.size_bytes(), "step state");
   host_logits_ =
       PinnedBuffer(static_cast<size_t>(max_logit_rows() * desc.vocab_rows * 4), "logits");
-  attention_ = std::make_unique<Attention>(*kernels_, stream_, device_, desc,
-                                           step_state_.as<StepState>(),
-                                           AttentionOptions{f32_cache(), max_rows(), context_});
+  attention_ =
+      std::make_unique<Attention>(*kernels_, stream_, device_, desc, step_state_.as<StepState>(),
+                                  AttentionOptions{f32_cache(), max_rows(), context_});
+  if (const int64_t n_tokens = std::min(desc.n_tokens, desc.vocab_rows);
+      n_tokens <= kMostSampleTokens) {
+    sampler_ = std::make_unique<DeviceSampler>(
+        *kernels_, stream_, n_tokens, context_, step_state_.as<StepState>(),
+        reinterpret_cast<int32_t*>(step_state_.data() + sizeof(StepState)));
+  }
+  for (Event& event : step_done_) {
+    event = create_event();
+  }
   const int64_t position_bytes = desc.attention.kv_dim() * (f32_cache() ? 4 : 2);
   for (const StateSpec& state : plan_.states) {
     APR_CHECK(state.kind == StateKind::kKvCache, "dense models have caches alone");
@@ -176,11 +185,13 @@ std::string CudaBackend::device_name() const {
 }
 
 void CudaBackend::undo_last() {
+  end_decode();
   APR_CHECK(last_n_tokens_ > 0, "one step can be taken back once");
   n_past_ -= std::exchange(last_n_tokens_, 0);
 }
 
 void CudaBackend::reset() {
+  end_decode();
   n_past_ = last_n_tokens_ = 0;
 }
 
@@ -207,6 +218,14 @@ void CudaBackend::launch_stages(const Step& step) {
   }
 }
 
+void CudaBackend::grow_caches(int64_t n_positions) {
+  const int64_t position_bytes = desc().attention.kv_dim() * (f32_cache() ? 4 : 2);
+  for (size_t state = 0; state < k_cache_.size(); ++state) {
+    k_cache_[state].grow(static_cast<size_t>(n_positions * position_bytes));
+    v_cache_[state].grow(static_cast<size_t>(n_positions * position_bytes));
+  }
+}
+
 bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                           std::span<float> logits, const std::atomic<bool>* cancel) {
   const int64_t n_tokens = static_cast<int64_t>(ids.size());
@@ -223,12 +242,8 @@ bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t>
   if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
     return false;
   }
-  const int64_t position_bytes = desc().attention.kv_dim() * (f32_cache() ? 4 : 2);
-  for (size_t state = 0; state < k_cache_.size(); ++state) {
-    const size_t size_bytes = static_cast<size_t>((n_past_ + n_tokens) * position_bytes);
-    k_cache_[state].grow(size_bytes);
-    v_cache_[state].grow(size_bytes);
-  }
+  end_decode();
+  grow_caches(n_past_ + n_tokens);
   *host_step_.as<StepState>() = {static_cast<int32_t>(n_past_), static_cast<int32_t>(n_tokens)};
   std::memcpy(host_step_.data() + sizeof(StepState), ids.data(), ids.size_bytes());
   APR_CUDA(api().cudaMemcpyAsync(step_state_.data(), host_step_.data(),
@@ -238,12 +253,7 @@ bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t>
   const Step step =
       n_tokens == 1 ? Step{&decode_, 1, row_zero} : Step{&prefill_, n_tokens, logit_rows};
   if (n_tokens == 1 && observer_ == nullptr) {
-    if (!decode_graph_) {
-      const Graph graph = capture_graph(stream_, [&] { launch_stages(step); });
-      graph_kernels_ = count_kernel_nodes(graph);
-      decode_graph_ = instantiate(graph);
-    }
-    APR_CUDA(api().cudaGraphLaunch(decode_graph_.get(), stream_.get()));
+    replay_decode(0);
   } else {
     launch_stages(step);
   }

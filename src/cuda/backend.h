@@ -10,6 +10,7 @@
 #include "apr/cuda.h"
 #include "cuda/attention.h"
 #include "cuda/device.h"
+#include "cuda/device_sampler.h"
 #include "cuda/handles.h"
 #include "cuda/kernel_library.h"
 #include "cuda/projection.h"
@@ -26,6 +27,9 @@ class CudaBackend final : public Backend {
   bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                std::span<float> logits, const std::atomic<bool>* cancel) override;
   void observe(StepObserver* observer) override { observer_ = observer; }
+  bool begin_decode(const DecodeOptions& options) override;
+  DecodedToken next_token() override;
+  void end_decode() override;
   void undo_last() override;
   void reset() override;
   int64_t n_past() const override { return n_past_; }
@@ -35,7 +39,8 @@ class CudaBackend final : public Backend {
   const ModelDesc& desc() const override { return model_.desc(); }
   std::string device_name() const override;
   const Projection& projection() const { return *projection_; }
-  int64_t graph_kernels() const { return graph_kernels_; }  // of the decode graph; 0 before it
+  int64_t graph_kernels() const { return graph_kernels_; }  // of the newest decode graph; 0: none
+  int64_t n_graphs() const { return static_cast<int64_t>(decode_graphs_.size()); }
 
  private:
   // One step being launched: which plan, how many rows, whose logits.
@@ -43,6 +48,15 @@ class CudaBackend final : public Backend {
     const ExecPlan* exec;
     int64_t n_tokens;
     std::span<const int64_t> logit_rows;
+  };
+
+  // An answer whose tokens are chosen on the device (decode.cpp).
+  struct Decoding {
+    bool active = false;
+    int64_t first_step = 0;  // index in the answer of the first token
+    int64_t n_most = 0;      // steps there may be
+    int64_t n_launched = 0, n_taken = 0;
+    std::vector<TokenId> stop_ids;
   };
 
   // Of an observed step, after a stage of it and a wait for the device (observe.cpp).
@@ -64,6 +78,9 @@ class CudaBackend final : public Backend {
   };
 
   std::vector<KernelRow> needed_rows() const;
+  void grow_caches(int64_t n_positions);
+  void replay_decode(int sampler_kind);  // 0: no sampler
+  void launch_ahead();
   void launch_stages(const Step& step);
   void launch_stage(const Step& step, const Stage& stage);
   // `row`: of the logit rows; a step of one token has one.
@@ -89,7 +106,10 @@ class CudaBackend final : public Backend {
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]
   PinnedBuffer host_step_, host_logits_;
-  GraphExec decode_graph_;
+  std::unique_ptr<DeviceSampler> sampler_;  // null: a vocabulary that it cannot take
+  std::map<int, GraphExec> decode_graphs_;  // by sampler kind, 0: none
+  std::array<Event, kOutcomeSlots> step_done_;
+  Decoding decoding_;
   int64_t graph_kernels_ = 0;
   int64_t n_past_ = 0, last_n_tokens_ = 0;
   StepObserver* observer_ = nullptr;

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "apr/error.h"
+#include "generate/logit_fault.h"
 #include "generate/stop_matcher.h"
 
 namespace apr {
@@ -86,6 +87,80 @@ std::optional<FinishReason> finish_after(const GenerateResult& result, bool is_s
   return std::nullopt;
 }
 
+// Where the tokens of an answer come from: the backend, if it chooses them itself, else its logits
+// and the sampler.
+class TokenSource {
+ public:
+  // stop_ids: those that end the answer. All that is given must outlive the source.
+  TokenSource(Backend& backend, const GenerateOptions& options, std::span<const TokenId> stop_ids)
+      : backend_(backend),
+        options_(options),
+        stop_ids_(stop_ids),
+        n_tokens_(std::min(backend.desc().n_tokens, backend.desc().vocab_rows)),
+        sampler_(options.sampling, n_tokens_),
+        logits_(static_cast<size_t>(backend.desc().vocab_rows)) {}
+
+  // Logits [vocab_rows] of the last token fed.
+  std::span<float> logits() { return logits_; }
+
+  // The first token of the answer, from the logits of the prompt.
+  TokenId first(std::span<const TokenId> history) { return sampler_.sample(logits_, history, 0); }
+
+  // Token `step` >= 1 of the answer; the last of `history` has not been fed. Nothing when
+  // cancelled.
+  std::optional<TokenId> next(std::span<const TokenId> history, int64_t step,
+                              const std::atomic<bool>* cancel) {
+    if (is_set(cancel)) {
+      return std::nullopt;
+    }
+    if (step == 1) {
+      on_device_ = backend_.begin_decode(decode_options(history));
+    }
+    if (on_device_) {
+      const DecodedToken token = backend_.next_token();
+      if (token.fault) {
+        throw_logit_fault(*token.fault, n_tokens_, step);
+      }
+      return token.id;
+    }
+    const std::array<int64_t, 1> row{0};
+    if (!backend_.forward(history.last(1), row, logits_, cancel)) {
+      return std::nullopt;
+    }
+    return sampler_.sample(logits_, history, step);
+  }
+
+  // The answer is over.
+  void end() {
+    if (on_device_) {
+      backend_.end_decode();
+    }
+  }
+
+ private:
+  // Of an answer of one token so far, which did not finish it: there is room for another.
+  DecodeOptions decode_options(std::span<const TokenId> history) const {
+    DecodeOptions decode;
+    decode.sampling = options_.sampling;
+    decode.history = history;
+    decode.step = 1;
+    decode.max_tokens = backend_.context() - static_cast<int64_t>(history.size());
+    if (options_.max_tokens) {
+      decode.max_tokens = std::min(decode.max_tokens, *options_.max_tokens - 1);
+    }
+    decode.stop_ids = stop_ids_;
+    return decode;
+  }
+
+  Backend& backend_;
+  const GenerateOptions& options_;
+  std::span<const TokenId> stop_ids_;
+  int64_t n_tokens_;
+  Sampler sampler_;
+  std::vector<float> logits_;  // [vocab_rows] f32
+  bool on_device_ = false;
+};
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -112,19 +187,18 @@ GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
                         std::span<const TokenId> prompt, const GenerateOptions& options,
                         const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
   check_prompt(backend, prompt);
-  const ModelDesc& desc = backend.desc();
-  Sampler sampler(options.sampling, std::min(desc.n_tokens, desc.vocab_rows));
   StopMatcher matcher(options.stop_strings);
   StreamDecoder decoder(tokenizer);
-  const std::vector<TokenId>& stop_ids = tokenizer.stop_ids();
+  const std::span<const TokenId> stop_ids =
+      options.ignore_eos ? std::span<const TokenId>() : tokenizer.stop_ids();
+  TokenSource source(backend, options, stop_ids);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   std::vector<TokenId> history(prompt.begin(), prompt.end());
-  std::vector<float> logits(static_cast<size_t>(desc.vocab_rows));  // [vocab_rows] f32
 
   backend.reset();
   const Timer prefill_timer;
-  const bool is_prefilled = prefill(backend, prompt, logits, callbacks, cancel);
+  const bool is_prefilled = prefill(backend, prompt, source.logits(), callbacks, cancel);
   result.prefill_ms = prefill_timer.elapsed_ms();
   if (!is_prefilled) {
     result.finish_reason = FinishReason::kCancelled;
@@ -137,13 +211,12 @@ GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
 
   const Timer decode_timer;
   std::optional<FinishReason> finish;
+  std::optional<TokenId> id = source.first(history);
   while (!finish) {
-    const TokenId id = sampler.sample(logits, history, static_cast<int64_t>(result.tokens.size()));
-    history.push_back(id);
-    result.tokens.push_back(id);
-    const bool is_stop =
-        !options.ignore_eos && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
-    std::string text = is_stop ? std::string() : matcher.push(decoder.push(id));
+    history.push_back(*id);
+    result.tokens.push_back(*id);
+    const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), *id) != stop_ids.end();
+    std::string text = is_stop ? std::string() : matcher.push(decoder.push(*id));
     finish = finish_after(result, is_stop || matcher.stopped(), options, backend.context());
     if (finish) {
       text += flush_text(decoder, matcher);
@@ -151,14 +224,17 @@ GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
     result.text += text;
     result.decode_ms = decode_timer.elapsed_ms();
     if (callbacks.on_token) {
-      callbacks.on_token(id, text);
+      callbacks.on_token(*id, text);
     }
-    const std::array<int64_t, 1> row{0};
-    if (!finish && (is_set(cancel) || !backend.forward(std::span(&id, 1), row, logits, cancel))) {
-      finish = FinishReason::kCancelled;
-      result.text += flush_text(decoder, matcher);
+    if (!finish) {
+      id = source.next(history, static_cast<int64_t>(result.tokens.size()), cancel);
+      if (!id) {
+        finish = FinishReason::kCancelled;
+        result.text += flush_text(decoder, matcher);
+      }
     }
   }
+  source.end();
   result.finish_reason = *finish;
   return result;
 }
