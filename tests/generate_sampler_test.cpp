@@ -9,8 +9,7 @@
 
 #include "apr/error.h"
 #include "apr/generate.h"
-#include "generate/philox.h"
-#include "generate/weights.h"
+#include "sample_math.cuh"
 
 namespace apr {
 namespace {
@@ -60,15 +59,16 @@ std::string error_of(const SamplingParams& params, const std::vector<float>& log
 }
 
 TEST(Philox, MatchesKnownAnswersOfRandom123) {
-  using Block = std::array<uint32_t, 4>;
-  EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}),
-            (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(
-      philox4x32_10({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
-      (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(
-      philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-      (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  const auto words = [](const PhiloxBlock& counter, uint32_t key0, uint32_t key1) {
+    const PhiloxBlock block = philox4x32_10(counter, key0, key1);
+    return std::vector<uint32_t>(block.words, block.words + 4);
+  };
+  using Words = std::vector<uint32_t>;
+  EXPECT_EQ(words({{0, 0, 0, 0}}, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(words({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, 0xffffffff, 0xffffffff),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(words({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0xa4093822, 0x299f31d0),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Philox, ScaleToIsTheHighHalfOfTheProduct) {
@@ -99,6 +99,42 @@ TEST(Weights, SumsOfAWholeVocabularyStayBelow2To63) {
     EXPECT_LT(static_cast<double>(n) * std::ldexp(1.0, weight_bits(n)), 0x1p63);
     EXPECT_GE(weight_bits(n), 30);
   }
+}
+
+// Every weight and draw as the first version of the sampler gave them (FNV-1a over the values).
+TEST(Weights, AreBitForBitWhatTheyWere) {
+  uint64_t hash = 1469598103934665603U;
+  const auto add = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211U; };
+  for (const int bits : {44, 30, 43}) {
+    for (int idx = 0; idx < 1000000; ++idx) {
+      add(weight_of(-idx * 3.3e-5, bits));
+    }
+  }
+  EXPECT_EQ(hash, 0xd3852845cd9c2aa9U);
+  for (uint64_t step = 0; step < 100000; ++step) {
+    add(scale_to(philox_u64(step * 0x9E3779B97F4A7C15U, step), ~step >> 1));
+  }
+  for (const int64_t n : {1, 2, 3, 151936, 262143, 262144, 262145, 2147483647}) {
+    add(static_cast<uint64_t>(weight_bits(n)));
+  }
+  EXPECT_EQ(hash, 0x0e81650ebb0c868cU);
+}
+
+TEST(Weights, TheGoalOfTopPIsTheLeastSumThatReachesIt) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 20000; ++round) {
+    const uint64_t total = (random() >> (1 + round % 62)) + 1;
+    const double top_p =
+        round % 7 == 0 ? 1.0 - 0x1p-53 : static_cast<double>(random() >> 11) * 0x1p-53;
+    const double wanted = top_p * static_cast<double>(total);
+    const uint64_t goal = top_p_goal(top_p, total);
+    EXPECT_GE(goal, 1U);
+    EXPECT_LE(goal, total);
+    EXPECT_GE(static_cast<double>(goal), wanted);
+    EXPECT_TRUE(goal == 1 || static_cast<double>(goal - 1) < wanted) << top_p << " of " << total;
+  }
+  EXPECT_EQ(top_p_goal(0.0, 1), 1U);
+  EXPECT_EQ(top_p_goal(0.0, (uint64_t{1} << 63) - 1), 1U);
 }
 
 TEST(Sampler, DrawsTheTokensThatPhiloxPrescribes) {

@@ -10,7 +10,7 @@ import os, pathlib, re, shutil, sys, tempfile
 RANK = {"base": 0, "gguf": 1, "kernels": 2, "quant": 3, "tokenizer": 3, "model": 4, "plan": 5, "lower": 6, "fit": 7,
         "backend": 8, "cpu": 9, "cuda": 9, "generate": 10, "cli": 11}  # backend: the interface of cpu and cuda
 # The layer of each public header; one named after its layer needs no row.
-PUBLIC = {"error": "base", "chat_template": "tokenizer"}
+PUBLIC = {"error": "base", "chat_template": "tokenizer", "sampling": "backend"}
 PROGRAMS = {"main.cpp": "cli"}  # files directly in src/
 GENERATED = {"apr_quant_files.h": "kernels"}  # written by cmake/generate.cmake
 SOURCE_DIRS = ("include", "src", "kernels")
