@@ -25,7 +25,7 @@ class ExitCodes(Base):
     def test_code_2_usage(self):
         self.assertIn("no verb", self.check(run(), 2))
         error = self.refused(2, "frobnicate", "x")
-        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "doctor"):
+        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "parity", "bench", "doctor"):
             self.assertIn(verb, error)
         self.assertIn("--frob", self.refused(2, "run", MODEL, "hi", "--frob"))
         self.assertIn("MODEL", self.refused(2, "run"))

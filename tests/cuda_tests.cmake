@@ -43,6 +43,8 @@ if(APR_WITH_CUDA)
   apr_test(gpu_projection LABEL gpu SOURCES gpu_projection_test.cpp gpu_product_rows_test.cpp
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
+  apr_test(gpu_parity LABEL gpu SOURCES gpu_parity_test.cpp
+    DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
   apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
     DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp

@@ -227,7 +227,7 @@ int ParityVerb::run() {
     throw Error(ErrorCode::kUsage, "-p and --ids are two prompts; give one of them");
   }
   const bool of_cpu = backend_.no_gpu || (backend_.backend == "cpu" && !backend_.gpu);
-  backend_.gpu = !of_cpu;  // a comparison of the CPU with itself is never what was meant
+  backend_.gpu = backend_.gpu || !of_cpu;  // no GPU: an error, never the CPU beside itself
   ParityReport report;
   report.choice = choose_backend(backend_);
   cancel_ = catch_interrupts();
