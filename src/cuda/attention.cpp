@@ -116,6 +116,8 @@ QkRopeAppendParams Attention::preparation(const AttentionCall& call) const {
   params.q = call.q;
   params.k = call.k;
   params.v = call.v;
+  params.products = call.products;
+  std::copy(std::begin(call.columns), std::end(call.columns), std::begin(params.columns));
   params.q_norm = call.q_norm;
   params.k_norm = call.k_norm;
   params.inv_freq = inv_freq_.as<float>();
