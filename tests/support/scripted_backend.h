@@ -34,10 +34,7 @@ class ScriptedBackend : public Backend {
     n_past_ += static_cast<int64_t>(ids.size());
     for (size_t row = 0; row < logit_rows.size(); ++row) {
       const auto vocab = static_cast<size_t>(desc_.vocab_rows);
-      const auto out = logits.subspan(row * vocab, vocab);
-      std::fill(out.begin(), out.end(), background);
-      const TokenId next = script_[std::min(n_asked_++, script_.size() - 1)];
-      out[static_cast<size_t>(next)] = 10.0F;
+      write_logits(logits.subspan(row * vocab, vocab));
     }
     if (after_forward) {
       after_forward(static_cast<int>(calls.size()));
@@ -58,9 +55,19 @@ class ScriptedBackend : public Backend {
   std::function<void(int n_calls)> after_forward;
   float background = 0.0F;  // of every other token
 
- private:
+ protected:
   ModelDesc desc_;
-  int64_t max_rows_, context_, n_past_ = 0;
+  int64_t n_past_ = 0;
+
+  // The next logits of the script, [vocab_rows].
+  void write_logits(std::span<float> out) {
+    std::fill(out.begin(), out.end(), background);
+    const TokenId next = script_[std::min(n_asked_++, script_.size() - 1)];
+    out[static_cast<size_t>(next)] = 10.0F;
+  }
+
+ private:
+  int64_t max_rows_, context_;
   size_t n_asked_ = 0;
   std::vector<TokenId> script_;
 };
