@@ -1,5 +1,6 @@
 // Each call of CUDA that the backend makes, failing in turn: while it is made, in a prefill, in the
-// capture of the decode graph and in its replay. An error names call and reason; no handle is left.
+// capture of the decode graphs, in their replay and in decoding ahead. An error names call and
+// reason; no handle is left.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -64,6 +65,17 @@ class BackendFailures : public testing::Test {
       backend.undo_last();
       backend.forward(ids, last, logits, nullptr);
       EXPECT_EQ(backend.n_past(), 7);
+      DecodeOptions decode;
+      decode.sampling.temperature = 1.0;
+      decode.sampling.top_p = 0.5;
+      decode.sampling.presence_penalty = 1.0;
+      decode.history = ids;
+      decode.max_tokens = 9;
+      EXPECT_TRUE(backend.begin_decode(decode));
+      backend.next_token();
+      backend.next_token();
+      backend.end_decode();
+      EXPECT_EQ(backend.n_past(), 9);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kBackendUnavailable) << error.what();
       outcome.message = error.what();
@@ -126,11 +138,14 @@ class BackendFailures : public testing::Test {
         FAIL() << "at call " << n << ", " << outcome.failed_call;
       }
     }
-    for (const char* call : {"cudaSetDevice", "nvrtcCreateProgram", "nvrtcCompileProgram",
-                             "nvrtcGetCUBIN", "cuModuleLoadData", "cublasCreate", "cudaMalloc",
-                             "cudaHostAlloc", "cudaMemcpy", "cuMemAddressReserve", "cuMemCreate",
-                             "cuLaunchKernelEx", "cudaMemcpyAsync", "cudaStreamEndCapture",
-                             "cudaGraphInstantiate", "cudaGraphLaunch", "cudaStreamSynchronize"}) {
+    for (const char* call :
+         {"cudaSetDevice",       "nvrtcCreateProgram",    "nvrtcCompileProgram",
+          "nvrtcGetCUBIN",       "cuModuleLoadData",      "cublasCreate",
+          "cudaMalloc",          "cudaHostAlloc",         "cudaMemcpy",
+          "cuMemAddressReserve", "cuMemCreate",           "cuLaunchKernelEx",
+          "cudaMemcpyAsync",     "cudaStreamEndCapture",  "cudaGraphInstantiate",
+          "cudaGraphLaunch",     "cudaStreamSynchronize", "cudaEventCreateWithFlags",
+          "cudaEventRecord",     "cudaEventSynchronize"}) {
       EXPECT_TRUE(seen.contains(call)) << call << " was never made to fail";
     }
   }
