@@ -19,14 +19,14 @@ struct AttentionOptions {
 
 // One layer of one step; shapes as in attention_params.h.
 struct AttentionCall {
-  QueryRef q;  // before norm and rotation; is overwritten
+  QueryRef q{};  // before norm and rotation; is overwritten
   const float *k = nullptr, *v = nullptr;
   Products products{};  // or these, of which q is the first columns, k and v null
   ProductColumns columns[3]{};
   const float *q_norm = nullptr, *k_norm = nullptr;
   float eps = 0.0F, scale = 0.0F;
-  KvCacheRef cache;  // mapped for position + n_tokens
-  AttentionGate gate;
+  KvCacheRef cache{};  // mapped for position + n_tokens
+  AttentionGate gate{};
   float* y = nullptr;
   int64_t n_tokens = 0;
   int64_t position = 0;  // of the first token: what *step says; kQueryPasses reads it here
