@@ -12,6 +12,7 @@
 // Determinism  gpu_to_gpu   Reference  cpu::reference::attention; q, softmax weights rounded to f16
 #include "async_copy.cuh"
 #include "attention_params.h"
+#include "dynamic_shared.cuh"
 #include "flash_shape.h"
 #include "grid_dependency.cuh"
 #include "mma.cuh"
@@ -19,6 +20,7 @@
 #include "reduce.cuh"
 #include "softmax_exp2.cuh"
 #include "tile_mma.cuh"
+#include "tile_offset.cuh"
 
 namespace apr {
 
@@ -30,12 +32,6 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// The address of this lane's matrix row in the 16 elements at `column` * 16, where that of column 0
-// is `first` in a tile that is aligned to 128 bytes; see tile_offset.
-__device__ __forceinline__ uint32_t column_address(uint32_t first, int column) {
-  return (first ^ static_cast<uint32_t>(column % 4 * 32)) + static_cast<uint32_t>(column / 4 * 128);
 }
 
 // What the softmax needs to know of a row.
@@ -158,7 +154,7 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
   constexpr int kRowBytes = Shape::kRowBytes, kKeys = Shape::kKeys, kPartKeys = Shape::kPartKeys;
   constexpr int kRowTiles = Shape::kRowTiles, kWarpRows = 16 * kRowTiles;
   constexpr int kColumns = kHeadDim / 16;  // steps of 16 elements
-  extern __shared__ __align__(128) uint8_t shared[];
+  APR_DYNAMIC_SHARED(uint8_t, shared);
   uint8_t* q_tile = shared + Shape::kQueryOffset;
   RowFacts* facts = reinterpret_cast<RowFacts*>(shared + Shape::kFactsOffset);
   const uint32_t key_tiles = shared_address(shared);
@@ -353,8 +349,7 @@ __global__ void __launch_bounds__(FlashShape<kHeadDim>::kWarps * 32, FlashShape<
       float2 value = make_float2(from[0] * factor, from[1] * factor);
       if (p.gate.gate != nullptr) {
         const float2 open = *reinterpret_cast<const float2*>(gate + idx * 8 + 2 * t);
-        value.x = __fdiv_rn(value.x, 1.0f + expf(-open.x));
-        value.y = __fdiv_rn(value.y, 1.0f + expf(-open.y));
+        value = make_float2(gated(value.x, open.x), gated(value.y, open.y));
       }
       *reinterpret_cast<float2*>(y + idx * 8 + 2 * t) = value;
     }

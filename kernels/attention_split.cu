@@ -15,9 +15,11 @@
 // Determinism  gpu_to_gpu, for one number of splits
 // Reference cpu::reference::rms_norm, rope, kv_append, attention; q, weights rounded to f16
 #include "attention_params.h"
+#include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "mma.cuh"
 #include "norm_rope.cuh"
+#include "past_l1.cuh"
 #include "power_of_two.cuh"
 #include "reduce.cuh"
 #include "softmax_exp2.cuh"
@@ -25,29 +27,6 @@
 #include "tile_mma.cuh"
 
 namespace apr {
-
-// 16 bytes past the L1 cache, zeros where not `valid`; stays where it stands among waits.
-__device__ __forceinline__ uint4 load_or_zero(const uint16_t* from, bool valid) {
-  uint4 v;
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %5, 0;\n"
-      "  mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;\n"
-      "  @p ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4]; }"
-      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-      : "l"(from), "r"(static_cast<int>(valid))
-      : "memory");
-  return v;
-}
-
-// Past the L1 cache: what other blocks wrote.
-__device__ __forceinline__ float4 load_shared_by_blocks(const float4* from) {
-  float4 v;
-  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
 
 // A tile of 16 keys in a warp's registers. Lane l, g = l / 4, t = l % 4: of keys g and g + 8 the
 // elements [32 c + 8 t, + 8); of the values of keys 2t, 2t + 1, 2t + 8, 2t + 9 the elements
@@ -312,13 +291,6 @@ struct NewRow {
   uint16_t k[kHeadDim], v[kHeadDim];
 };
 
-__device__ __forceinline__ float4 gated(float4 value, const float* gate) {
-  const float4 open = *reinterpret_cast<const float4*>(gate);
-  return make_float4(
-      __fdiv_rn(value.x, 1.0f + expf(-open.x)), __fdiv_rn(value.y, 1.0f + expf(-open.y)),
-      __fdiv_rn(value.z, 1.0f + expf(-open.z)), __fdiv_rn(value.w, 1.0f + expf(-open.w)));
-}
-
 // Writes elements [elem, + 4) of a head's result.
 template <int kHeadDim>
 __device__ __forceinline__ void store_result(const AttentionSplitParams& p, int64_t token, int head,
@@ -326,8 +298,10 @@ __device__ __forceinline__ void store_result(const AttentionSplitParams& p, int6
   const float factor = __fdiv_rn(1.0f, total);
   float4 value = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
   if (p.gate.gate != nullptr) {
-    value =
-        gated(value, p.gate.gate + token * p.gate.token_stride + head * p.gate.head_stride + elem);
+    const float4 gate = *reinterpret_cast<const float4*>(p.gate.gate + token * p.gate.token_stride +
+                                                         head * p.gate.head_stride + elem);
+    value = make_float4(gated(value.x, gate.x), gated(value.y, gate.y), gated(value.z, gate.z),
+                        gated(value.w, gate.w));
   }
   *reinterpret_cast<float4*>(p.y + (token * p.in.n_heads + head) * kHeadDim + elem) = value;
 }
@@ -403,7 +377,7 @@ __device__ __forceinline__ void combine_splits(const AttentionSplitParams& p, in
 template <int kHeadDim, bool kFused>
 __global__ void __launch_bounds__(kSplitThreads, kHeadDim > 64 ? 1 : 2)
     attention_split(const __grid_constant__ AttentionSplitParams p) {
-  extern __shared__ __align__(16) float joined[];  // [kSplitWarps, group, kHeadDim]
+  APR_DYNAMIC_SHARED(float, joined);  // [kSplitWarps, group, kHeadDim]
   __shared__ __align__(16) QueryHeads<kHeadDim> queries;
   __shared__ __align__(16) NewRow<kHeadDim> new_row;
   __shared__ float2 warp_stats[kSplitWarps][8];

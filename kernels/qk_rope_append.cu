@@ -6,6 +6,7 @@
 // element)) * head_dim bytes Determinism  gpu_to_gpu   Reference  cpu::reference::rms_norm, rope,
 // kv_append
 #include "attention_params.h"
+#include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "kv_type.cuh"
 #include "norm_rope.cuh"
@@ -16,7 +17,7 @@ namespace apr {
 
 template <class Kv>
 __global__ void qk_rope_append(const __grid_constant__ QkRopeAppendParams p) {
-  extern __shared__ float heads[];  // [warps, head_dim]
+  APR_DYNAMIC_SHARED(float, heads);  // [warps, head_dim]
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int64_t token = blockIdx.x;
   // q heads, then k heads, then v heads

@@ -1,7 +1,7 @@
 // Softmax on tensor cores: weights as powers of two.
 #pragma once
 
-#include "platform.cuh"
+#include "exp2.cuh"
 
 namespace apr {
 
@@ -9,11 +9,9 @@ namespace apr {
 constexpr float kWeightShift = 12.0f;
 constexpr float kLog2E = 1.44269504088896340736f;
 
-// To 2 ulp; 0 for minus infinity.
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+// value * sigmoid(gate), to 2^-17
+__device__ __forceinline__ float gated(float value, float gate) {
+  return __fdividef(value, 1.0f + exp2_approx(-gate * kLog2E));
 }
 
 __device__ __forceinline__ float minus_infinity() {

@@ -1,19 +1,9 @@
-// Tiles of f16 rows in shared memory for tensor-core products (sm_80 and later): a swizzle without
-// bank conflicts, and the loads that turn a tile into fragments of mma.cuh.
+// Loads that turn tiles of f16 in shared memory into fragments of mma.cuh (sm_80 and later).
 #pragma once
 
 #include "platform.cuh"
 
 namespace apr {
-
-// Where 16-byte chunk `chunk` of row `row` lies in a tile of rows of kRowBytes (a multiple of 128):
-// the chunks of each 128 bytes change places from row to row, so that the same chunk of 8 rows
-// meets all banks once.
-template <int kRowBytes>
-__device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
-  static_assert(kRowBytes % 128 == 0, "rows of whole 128 bytes");
-  return static_cast<uint32_t>(row * kRowBytes + chunk / 8 * 128 + ((chunk ^ row) % 8) * 16);
-}
 
 // Four 8 x 8 matrices of f16; lane l holds elements 2 (l % 4), + 1 of row l / 4 of each, and names
 // row l % 8 of matrix l / 8 by its shared address.

@@ -45,6 +45,7 @@ void CudaBackend::launch_stage(const Step& step, const Stage& stage) {
       const EmbedParams params{
           reinterpret_cast<const int32_t*>(step_state_.data() + sizeof(StepState)),
           weights_->matrix(table), value(step, op.outputs[0])};
+      // No overlap: the kernels of a step may read its state before their dependency wait.
       launch(*kernels_, fmt::format("embed.{}", table.type->name),
              {.grid_x = octet_blocks(table.n_cols),
               .grid_y = static_cast<uint32_t>(step.n_tokens),
