@@ -53,6 +53,9 @@ class Verbs(Base):
         for phase in ("prefill", "decode"):
             covered = sum(stage["n_ops"] for stage in report[phase]["stages"])
             self.assertEqual(covered, len(report["ops"]))
+        gpu = self.answered_json("plan", MODEL, "--lowered", "--backend", "cuda")  # on any machine
+        self.assertLess(len(gpu["decode"]["stages"]), len(report["decode"]["stages"]))
+        self.refused(2, "plan", MODEL, "--gpu", "--no-gpu")
         self.assertIn(b"embed", self.answered("plan", MODEL))
         self.assertIn(b"decode", self.answered("plan", MODEL, "--lowered"))
 

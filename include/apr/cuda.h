@@ -37,6 +37,15 @@ std::optional<std::string> missing_kernel(const Model& model, const CudaBackendO
 // uploads. Throws kBackendUnavailable: the device is not ready, a kernel is missing, memory is out.
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const CudaBackendOptions& options);
 
+// What a backend's prefill products were asked to run, what they run, and why that differs (empty:
+// it does not), by the names of APR_QWEN35_PREFILL_GEMM.
+struct PrefillGemmFacts {
+  std::string requested, ran, reason;
+};
+
+// Nothing where `backend` is not of a GPU.
+std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend& backend);
+
 // What a device reaches, measured.
 struct DeviceSpeed {
   double bytes_per_s = 0.0;  // read and written together by a copy of 512 MiB on the device

@@ -277,6 +277,7 @@ int BenchVerb::run() {
   }
   setup.model = describe(model_, model);
   setup.choice = choice;
+  setup.prefill_gemm = prefill_gemm_json(*backend);
   setup.device_name = backend->device_name();
   setup.cpu_name = cpu_name();
   setup.chunk = backend->max_rows();

@@ -137,7 +137,8 @@ nlohmann::ordered_json bench_json(const BenchSetup& setup, const BenchResult& re
           {"bound_tflop_per_s", or_null(setup.speed.flops_per_s / 1e12)},
           {"share_of_bound", or_null(result.share_of_bound(setup.speed))},
           {"bound_is", setup.speed.how},
-          {"backend", setup.choice.to_json()}};
+          {"backend", setup.choice.to_json()},
+          {"prefill_gemm", setup.prefill_gemm}};
 }
 
 std::string bench_table(const BenchSetup& setup, const std::vector<BenchResult>& results) {

@@ -33,7 +33,8 @@ nlohmann::ordered_json run_json(const RunReport& report) {
                                  {"decode_ms", two_digits(result.decode_ms)},
                                  {"inference_time_ms", two_digits(report.total_ms)},
                                  {"used_gpu", report.backend.used_gpu()},
-                                 {"backend", report.backend.to_json()}};
+                                 {"backend", report.backend.to_json()},
+                                 {"prefill_gemm", report.prefill_gemm}};
   if (report.max_tokens) {
     json["max_tokens"] = *report.max_tokens;
   }

@@ -14,6 +14,7 @@ namespace apr::cli {
 struct RunReport {
   std::string model;
   BackendChoice backend;
+  nlohmann::ordered_json prefill_gemm;  // as prefill_gemm_json
   std::optional<int64_t> max_tokens;
   GenerateResult result;
   double load_ms = 0.0;

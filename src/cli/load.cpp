@@ -103,6 +103,14 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
   return make_cpu_backend(model, options);
 }
 
+nlohmann::ordered_json prefill_gemm_json(const Backend& backend) {
+  const auto facts = cuda::prefill_gemm_facts(backend);
+  return facts ? nlohmann::ordered_json{{"requested", facts->requested},
+                                        {"ran", facts->ran},
+                                        {"reason", facts->reason}}
+               : nlohmann::ordered_json();
+}
+
 void announce(const BackendChoice& choice, const Backend& backend) {
   const bool not_asked_for = choice.requested != "cpu" && !choice.used_gpu();
   log_note(fmt::format("selected: {} device={} ({}: {})", choice.ran, backend.device_name(),

@@ -45,6 +45,9 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
                                       BackendChoice& choice, int64_t context,
                                       int64_t max_logit_rows);
 
+// {"requested", "ran", "reason"} of the products of a GPU's prefill; null of the CPU.
+nlohmann::ordered_json prefill_gemm_json(const Backend& backend);
+
 // Says once on stderr which backend runs and why.
 void announce(const BackendChoice& choice, const Backend& backend);
 

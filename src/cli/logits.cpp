@@ -174,7 +174,8 @@ int LogitsVerb::run() {
                 {"vocab", desc.vocab_rows},
                 {"positions", positions},
                 {"used_gpu", choice.used_gpu()},
-                {"backend", choice.to_json()}},
+                {"backend", choice.to_json()},
+                {"prefill_gemm", prefill_gemm_json(*backend)}},
                true);
   }
   return 0;

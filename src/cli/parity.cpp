@@ -255,6 +255,7 @@ int ParityVerb::run() {
   const std::unique_ptr<Backend> oracle = make_oracle(model, context);
   announce(report.choice, *backend);
   report.oracle = oracle->device_name();
+  report.prefill_gemm = prefill_gemm_json(*backend);
 
   const std::set<int64_t> wanted = judged_positions(n_prompt);
   oracle_rows_ = rows_of(*oracle, ids, wanted);

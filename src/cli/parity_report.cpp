@@ -113,6 +113,7 @@ nlohmann::ordered_json parity_json(const ParityReport& report) {
                {"trained_weights", report.trained},
                {"oracle", report.oracle},
                {"backend", report.choice.to_json()},
+               {"prefill_gemm", report.prefill_gemm},
                {"bounds",
                 {{"min_cosine", bounds.min_cosine},
                  {"max_relative_linf", nullptr},

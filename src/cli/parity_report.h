@@ -15,7 +15,8 @@ namespace apr::cli {
 struct ParityReport {
   std::string model;
   BackendChoice choice;
-  std::string oracle;  // device name
+  nlohmann::ordered_json prefill_gemm;  // as prefill_gemm_json
+  std::string oracle;                   // device name
   bool exact = false;
   bool trained = true;
   int64_t n_tokens = 0;  // of the vocabulary that are judged

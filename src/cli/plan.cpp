@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kDefaultChunk = 512;
+constexpr int64_t kDefaultChunk = 512, kDefaultGpuChunk = 2048;
 
 class PlanVerb : public Verb {
  public:
@@ -43,8 +43,12 @@ void PlanVerb::add_options(CLI::App& app) {
 Target PlanVerb::target(Phase phase) const {
   Target target;
   target.phase = phase;
+  const bool for_gpu = backend_.gpu || backend_.backend == "cuda";
+  target.backend = for_gpu ? BackendKind::kCuda : BackendKind::kCpu;
+  target.f16_rows = for_gpu && phase == Phase::kPrefill && !engine_.exact;
   target.max_rows = phase == Phase::kDecode      ? 1
                     : engine_.prefill_chunk != 0 ? engine_.prefill_chunk
+                    : for_gpu                    ? kDefaultGpuChunk
                                                  : kDefaultChunk;
   return target;
 }
@@ -106,7 +110,12 @@ Json exec_json(const ExecPlan& exec) {
 }
 
 int PlanVerb::run() {
-  choose_backend(backend_);
+  // A plan needs no GPU; the flags must still make sense.
+  choose_backend(backend_, [] {
+    cuda::Readiness readiness;
+    readiness.ready = true;
+    return readiness;
+  });
   const Model model(open_model_file(model_));
   const Plan plan = build_plan(model);
   Json json = {{"model", model_}};

@@ -181,6 +181,7 @@ int RunVerb::run() {
   const int64_t context = context_for(model.desc(), ids.size());
   const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
   report.backend = choice;
+  report.prefill_gemm = prefill_gemm_json(*backend);
   report.load_ms = ms_since(start);
   progress.clear();
   announce(choice, *backend);

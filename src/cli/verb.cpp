@@ -31,7 +31,7 @@ const std::vector<VerbRow>& verb_table() {
        make_logits_verb},
       {"plan", "the forward pass of a model as a list of operations",
        "  apr plan model.gguf\n"
-       "  apr plan model.gguf --lowered\n",
+       "  apr plan model.gguf --lowered --backend cuda\n",
        make_plan_verb},
       {"parity", "whether the GPU gives the CPU's answer",
        "  apr parity model.gguf\n"

@@ -43,6 +43,10 @@ std::unique_ptr<Backend> make_cuda_backend(const Model&, const CudaBackendOption
   throw_disabled();
 }
 
+std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend&) {
+  return std::nullopt;
+}
+
 DeviceSpeed measure_speed(int) {
   throw_disabled();
 }
