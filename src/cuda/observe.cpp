@@ -25,7 +25,8 @@ void to_device(std::byte* data, const std::vector<T>& values) {
 
 std::vector<float> widened(const std::vector<uint16_t>& halves) {
   std::vector<float> values(halves.size());
-  std::transform(halves.begin(), halves.end(), values.begin(), f16_to_f32);
+  std::transform(halves.begin(), halves.end(), values.begin(),
+                 [](uint16_t bits) { return f16_to_f32(bits); });
   return values;
 }
 
