@@ -27,7 +27,7 @@ sanitized=(gpu_rms_norm gpu_matvec gpu_attention gpu_projection gpu_dequant)
 tools=(memcheck racecheck initcheck)
 
 checks=(ready)
-[[ $parts != *" tests "* ]] || for test in "${gpu_tests[@]}"; do checks+=("test $test"); done
+[[ $parts != *" tests "* ]] || for test in "${gpu_tests[@]}" cli; do checks+=("test $test"); done
 [[ $parts != *" sanitizer "* ]] || for tool in "${tools[@]}"; do
   for test in "${sanitized[@]}"; do checks+=("$tool $test"); done
 done
@@ -70,7 +70,7 @@ PY
 
 # A skipped test is one whose model is not here.
 test_words() {
-  printf '%s tests' "$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1)"
+  printf '%s tests' "$(sed -nE 's/^(\[  PASSED  \]|Ran) ([0-9]*) test.*/\2/p' "$1" | tail -n 1)"
   local n_skipped
   n_skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1)
   [ -z "$n_skipped" ] || printf ', %s skipped: %s' "$n_skipped" \
@@ -139,7 +139,9 @@ for check in "${checks[@]}"; do
         break
       fi ;;
     test)
-      if timeout "$limit" "$build/tests/${subject}_test" > "$log" 2>&1; then
+      program=("$build/tests/${subject}_test")
+      [ "$subject" != cli ] || program=(python3 tests/cli_on_gpu_test.py "$build/apr")
+      if timeout "$limit" "${program[@]}" > "$log" 2>&1; then
         report PASS "$check" $((SECONDS - start)) "$(test_words "$log")"
       else
         report FAIL "$check" $((SECONDS - start)) "$(last_words "$log")"
