@@ -114,7 +114,7 @@ if check "build, warnings are errors" configure_and_build build-test all \
 fi
 # A subset: the real model, long prompts and the wider fixtures take sanitizers many minutes and walk
 # the same code as what is left.
-not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|iqmix|ManyExperts|LayersInTheTypes'
+not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|Q4_K_M|float|hot|iqmix|ManyExperts|LayersInTheTypes|APlantedFault'
 if [[ " ${APR_SKIP:-} " == *" sanitize "* ]]; then
   record "ASan and UBSan" skipped 0 "APR_SKIP names it"
 elif check "build with ASan and UBSan" configure_and_build build-sanitize apr_sanitized_tests \
