@@ -22,6 +22,24 @@ if(APR_WITH_CUDA)
 
   apr_test(cuda_matvec_split LABEL unit SOURCES cuda_matvec_split_test.cpp DEPS apr_test_cuda)
 
+  # Kernels that run on the host as they are: one tree of links, to the headers of support/simt where
+  # there is one, else to kernels/.
+  file(GLOB kernel_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.h
+    ${PROJECT_SOURCE_DIR}/kernels/*.cuh ${PROJECT_SOURCE_DIR}/kernels/*.cu)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+  foreach(file ${kernel_files})
+    get_filename_component(name ${file} NAME)
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/support/simt/${name})
+      set(file ${CMAKE_CURRENT_SOURCE_DIR}/support/simt/${name})
+    endif()
+    file(CREATE_LINK ${file} ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels/${name} SYMBOLIC)
+  endforeach()
+  apr_test(attention_on_host LABEL unit SOURCES attention_on_host_test.cpp
+    DEPS apr_test_gguf apr_cpu)
+  target_include_directories(attention_on_host_test BEFORE PRIVATE
+    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+  target_compile_options(attention_on_host_test PRIVATE -w)  # device code, which NVRTC checks
+
   # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)
   target_compile_definitions(cuda_kernel_table_test PRIVATE
@@ -32,6 +50,7 @@ if(APR_WITH_CUDA)
   apr_test(cuda_weights LABEL unit SOURCES cuda_weights_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_backend_failures LABEL unit SOURCES cuda_backend_failures_test.cpp
     DEPS apr_test_cuda)
+  apr_test(cuda_decode LABEL unit SOURCES cuda_decode_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_dequant_ptx LABEL kernel SOURCES cuda_dequant_ptx_test.cpp DEPS apr_cuda)
 
   # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
@@ -47,10 +66,13 @@ if(APR_WITH_CUDA)
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
   apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
     DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
+  apr_test(gpu_decode LABEL gpu SOURCES gpu_sampler_test.cpp gpu_decode_test.cpp
+    DEPS apr_generate apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
   apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
-  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_dequant gpu_faults gpu_projection)
+  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_decode gpu_dequant gpu_faults
+      gpu_projection)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
   endforeach()
