@@ -39,7 +39,7 @@ class CudaBackend final : public Backend {
   const ModelDesc& desc() const override { return model_.desc(); }
   std::string device_name() const override;
   const Projection& projection() const { return *projection_; }
-  int64_t graph_kernels() const { return graph_kernels_; }  // of the newest decode graph; 0: none
+  int64_t graph_kernels() const { return graph_kernels_; }  // of the last decode graph; 0: none ran
   int64_t n_graphs() const { return static_cast<int64_t>(decode_graphs_.size()); }
 
  private:
@@ -48,6 +48,11 @@ class CudaBackend final : public Backend {
     const ExecPlan* exec;
     int64_t n_tokens;
     std::span<const int64_t> logit_rows;
+  };
+
+  struct DecodeGraph {
+    GraphExec exec;
+    int64_t n_kernels = 0;
   };
 
   // An answer whose tokens are chosen on the device (decode.cpp).
@@ -106,8 +111,8 @@ class CudaBackend final : public Backend {
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]
   PinnedBuffer host_step_, host_logits_;
-  std::unique_ptr<DeviceSampler> sampler_;  // null: a vocabulary that it cannot take
-  std::map<int, GraphExec> decode_graphs_;  // by sampler kind, 0: none
+  std::unique_ptr<DeviceSampler> sampler_;    // null: a vocabulary that it cannot take
+  std::map<int, DecodeGraph> decode_graphs_;  // by sampler kind, 0: none
   std::array<Event, kOutcomeSlots> step_done_;
   Decoding decoding_;
   int64_t graph_kernels_ = 0;

@@ -30,10 +30,11 @@ void CudaBackend::replay_decode(int sampler_kind) {
   auto found = decode_graphs_.find(sampler_kind);
   if (found == decode_graphs_.end()) {
     const Graph graph = capture_graph(stream_, launch_all);
-    graph_kernels_ = count_kernel_nodes(graph);
-    found = decode_graphs_.emplace(sampler_kind, instantiate(graph)).first;
+    const int64_t n_kernels = count_kernel_nodes(graph);
+    found = decode_graphs_.emplace(sampler_kind, DecodeGraph{instantiate(graph), n_kernels}).first;
   }
-  APR_CUDA(api().cudaGraphLaunch(found->second.get(), stream_.get()));
+  graph_kernels_ = found->second.n_kernels;
+  APR_CUDA(api().cudaGraphLaunch(found->second.exec.get(), stream_.get()));
 }
 
 // The next step, if there may be one: its cache rows are mapped while the step before it runs.
