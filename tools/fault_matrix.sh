@@ -7,13 +7,14 @@ cd "$(dirname "$0")/.."
 build=${1:-build}
 
 [[ -f $build/build.ninja ]] || { echo "fault_matrix: $build is no build folder: cmake -G Ninja -B $build" >&2; exit 2; }
-programs=(quant_faults_test quant_device_test)
+programs=(quant_faults_test quant_device_test fit_faults_test)
 grep -q 'gpu_faults_test' "$build/build.ninja" && programs+=(gpu_faults_test)
 ninja -C "$build" "${programs[@]}" >&2
 
 failed=0
 echo "== host: planted"
 "$build/tests/quant_faults_test" --gtest_brief=1 || failed=1
+"$build/tests/fit_faults_test" --gtest_brief=1 || failed=1
 echo "== host: restored tree"
 "$build/tests/quant_device_test" --gtest_brief=1 || failed=1
 gpu="NOT RUN: built without CUDA"

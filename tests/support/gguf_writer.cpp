@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "apr/quant.h"
+
 namespace apr::test {
 namespace {
 
@@ -140,7 +142,7 @@ void GgufWriter::rename_tensor(std::string_view name, std::string_view new_name)
   tensor(name).name = new_name;
 }
 
-std::vector<std::byte> GgufWriter::bytes() const {
+ByteBuilder GgufWriter::head(std::span<const uint64_t> offset_bytes) const {
   ByteBuilder head;
   head.put_text("GGUF").put(version_).put<uint64_t>(tensors_.size()).put<uint64_t>(values_.size());
   for (const WriterValue& value : values_) {
@@ -152,15 +154,43 @@ std::vector<std::byte> GgufWriter::bytes() const {
     }
     head.put_bytes(value.payload);
   }
-  std::vector<std::byte> data;
-  for (const WriterTensor& tensor : tensors_) {
+  for (size_t idx = 0; idx < tensors_.size(); ++idx) {
+    const WriterTensor& tensor = tensors_[idx];
     head.put_string(tensor.name).put(static_cast<uint32_t>(tensor.shape.size()));
     for (auto axis = tensor.shape.rbegin(); axis != tensor.shape.rend(); ++axis) {
       head.put(*axis);
     }
-    head.put(tensor.type_id).put(append_aligned(data, tensor.data, alignment_bytes_));
+    head.put(tensor.type_id).put(offset_bytes[idx]);
   }
-  return head.pad_to(alignment_bytes_).put_bytes(data).bytes();
+  return head.pad_to(alignment_bytes_);
+}
+
+std::vector<std::byte> GgufWriter::bytes() const {
+  std::vector<std::byte> data;
+  std::vector<uint64_t> offset_bytes;
+  for (const WriterTensor& tensor : tensors_) {
+    offset_bytes.push_back(append_aligned(data, tensor.data, alignment_bytes_));
+  }
+  return head(offset_bytes).put_bytes(data).bytes();
+}
+
+void GgufWriter::write_sparse(const std::filesystem::path& path) const {
+  uint64_t end_bytes = 0;
+  std::vector<uint64_t> offset_bytes;
+  for (const WriterTensor& tensor : tensors_) {
+    offset_bytes.push_back(end_bytes);
+    uint64_t n_elems = 1;
+    for (const int64_t axis : tensor.shape) {
+      n_elems *= static_cast<uint64_t>(axis);
+    }
+    const TypeLayout layout = quant_type_layout(tensor.type_id).value();
+    end_bytes += n_elems / static_cast<uint64_t>(layout.block_elems) *
+                 static_cast<uint64_t>(layout.block_bytes);
+    end_bytes = (end_bytes + alignment_bytes_ - 1) / alignment_bytes_ * alignment_bytes_;
+  }
+  const ByteBuilder start = head(offset_bytes);
+  write_file(path, start.bytes());
+  std::filesystem::resize_file(path, start.size() + end_bytes);
 }
 
 void GgufWriter::write(const std::filesystem::path& path) const {

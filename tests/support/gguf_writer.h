@@ -114,6 +114,10 @@ class GgufWriter {
   std::vector<std::byte> bytes() const;
   void write(const std::filesystem::path& path) const;
 
+  // The same with a hole for the data of every tensor, which reads as zeros and takes no disk:
+  // tensors need a shape and a type alone.
+  void write_sparse(const std::filesystem::path& path) const;
+
   // The parts of a split as llama.cpp's gguf-split makes them: all metadata in the first, tensors
   // spread evenly in file order, from the first part on or (vocabulary_first) from the second.
   std::vector<GgufWriter> split(uint16_t n_parts, bool vocabulary_first = false) const;
@@ -124,6 +128,8 @@ class GgufWriter {
                                                  bool vocabulary_first = false) const;
 
  private:
+  ByteBuilder head(std::span<const uint64_t> offset_bytes) const;  // of each tensor's data
+
   uint32_t version_ = 3;
   uint32_t alignment_bytes_ = 32;
   std::vector<WriterValue> values_;
