@@ -1,0 +1,121 @@
+// What apr parity and apr bench print of what they found.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/bench_report.h"
+#include "cli/parity_report.h"
+
+namespace apr::cli {
+namespace {
+
+ParityReport failing_report() {
+  ParityReport report;
+  report.model = "m.gguf";
+  report.choice = {"gpu", "gpu", "asked for by --gpu"};
+  LogitsParity good;
+  good.cosine = 1.0;
+  good.margin = 1.0;
+  LogitsParity bad = good;
+  bad.position = 17;
+  bad.cosine = 0.5;
+  report.positions = {good, bad};
+  report.verdict = judge(report.positions, report.bounds());
+  return report;
+}
+
+TEST(ParityReport, OfABadPositionSaysWhereInEveryForm) {
+  const ParityReport report = failing_report();
+  EXPECT_FALSE(report.passed());
+  EXPECT_NE(report.failure().find("position 17 (prefill): cosine 0.5"), std::string::npos);
+  const auto json = parity_json(report);
+  EXPECT_EQ(json["passed"], false);
+  EXPECT_EQ(json["reason"], report.failure());
+  EXPECT_EQ(json["positions"][0]["passed"], true);
+  EXPECT_EQ(json["positions"][1]["passed"], false);
+  EXPECT_EQ(json["backend"]["ran"], "gpu");
+  const std::string text = parity_text(report);
+  EXPECT_NE(text.find("position 17 (prefill)"), std::string::npos);
+  EXPECT_NE(text.find("logits FAIL"), std::string::npos);
+}
+
+TEST(ParityReport, NamesTheFirstBadOpAndWhoIsNearer) {
+  ParityReport report = failing_report();
+  OpParity op;
+  op.op = "blk.3.attn_q";
+  op.value = op.op;
+  op.kind = OpKind::kMatmul;
+  op.layer_idx = 3;
+  op.kernel = "project";
+  op.first_position = 4;
+  op.n_tokens = 5;
+  op.worst_row = 2;
+  op.relative_linf = 0.25;
+  op.bound = 0.004;
+  op.passed = false;
+  op.error_to_exact = 0.25;
+  op.oracle_error_to_exact = 1e-7;
+  report.ops = OpParityReport{};
+  report.ops->failed = {op, op};
+  EXPECT_NE(report.failure().find("first op blk.3.attn_q (matmul, layer 3)"), std::string::npos);
+  EXPECT_NE(report.failure().find("the oracle is nearer"), std::string::npos);
+  const auto first = parity_json(report)["ops"]["first_bad_op"];
+  EXPECT_EQ(first["op"], "blk.3.attn_q");
+  EXPECT_EQ(first["layer"], 3);
+  EXPECT_EQ(first["position"], 6);
+  EXPECT_EQ(first["nearer_to_exact"], "oracle");
+  EXPECT_NE(parity_text(report).find("ops FAIL"), std::string::npos);
+}
+
+TEST(ParityReport, FailsForABadOpAloneAndForAnErrorAlone) {
+  ParityReport report = failing_report();
+  report.positions.pop_back();
+  report.verdict = judge(report.positions, report.bounds());
+  EXPECT_TRUE(report.passed());
+  report.ops = OpParityReport{};
+  EXPECT_TRUE(report.passed());
+  report.ops->error = "non-finite logits at position 3";
+  EXPECT_FALSE(report.passed());
+  EXPECT_NE(report.failure().find("non-finite logits"), std::string::npos);
+}
+
+TEST(ParityReport, HasNoNumberWhereJsonHasNone) {
+  ParityReport report = failing_report();
+  report.positions[1].relative_linf = INFINITY;
+  report.positions[1].cosine = NAN;
+  report.verdict = judge(report.positions, report.bounds());
+  const auto json = parity_json(report);
+  EXPECT_TRUE(json["positions"][1]["cosine"].is_null());
+  EXPECT_TRUE(json["max_relative_linf"].is_null());
+  EXPECT_EQ(json["passed"], false);
+}
+
+TEST(BenchReport, SharesAreOfBytesInDecodeAndOfProductsInPrompts) {
+  const MachineSpeed speed{100e9, 50e12, "measured"};
+  BenchResult decode;
+  decode.test = {0, 10, 0};
+  decode.samples_ns = {1'000'000'000};
+  decode.bytes = 25e9;
+  decode.flops = 49e12;
+  EXPECT_DOUBLE_EQ(decode.share_of_bound(speed), 0.25);
+  EXPECT_DOUBLE_EQ(decode.mean_ts(), 10.0);
+  EXPECT_EQ(decode.stddev_ts(), 0.0);
+  BenchResult prompt = decode;
+  prompt.test = {10, 0, 7};
+  EXPECT_DOUBLE_EQ(prompt.share_of_bound(speed), 0.98);
+  EXPECT_EQ(prompt.share_of_bound({100e9, 0.0, "no products"}), 0.0);
+  EXPECT_EQ(prompt.test.name(), "pp10 @ d7");
+  EXPECT_EQ(decode.test.name(), "tg10");
+}
+
+TEST(BenchReport, TestsGoByDepthAndZerosAreNone) {
+  const auto tests = bench_tests({0, 5}, {3, 0}, {0, 9});
+  ASSERT_EQ(tests.size(), 4U);
+  EXPECT_EQ(tests[0].name(), "pp5");
+  EXPECT_EQ(tests[1].name(), "tg3");
+  EXPECT_EQ(tests[2].name(), "pp5 @ d9");
+  EXPECT_EQ(tests[3].name(), "tg3 @ d9");
+}
+
+}  // namespace
+}  // namespace apr::cli
