@@ -51,7 +51,6 @@ if(APR_WITH_CUDA)
   apr_test(cuda_backend_failures LABEL unit SOURCES cuda_backend_failures_test.cpp
     DEPS apr_test_cuda)
   apr_test(cuda_decode LABEL unit SOURCES cuda_decode_test.cpp DEPS apr_test_cuda)
-  apr_test(cuda_decode LABEL unit SOURCES cuda_decode_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_dequant_ptx LABEL kernel SOURCES cuda_dequant_ptx_test.cpp DEPS apr_cuda)
 
   # On a real GPU; a skip without one, a failure with APR_REQUIRE_GPU=1.
@@ -67,8 +66,6 @@ if(APR_WITH_CUDA)
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
   apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
     DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
-  apr_test(gpu_decode LABEL gpu SOURCES gpu_sampler_test.cpp gpu_decode_test.cpp
-    DEPS apr_generate apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_decode LABEL gpu SOURCES gpu_sampler_test.cpp gpu_decode_test.cpp
     DEPS apr_generate apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
