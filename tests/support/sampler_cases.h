@@ -85,6 +85,7 @@ inline std::vector<SamplerCase> adversarial_sampler_cases() {
       {"two values", std::vector<float>(2100)},
       {"a staircase", std::vector<float>(1300)},
       {"neighbours in f32", std::vector<float>(900)},
+      {"the best behind many ties", std::vector<float>(2500, 0.0F)},
   };
   for (size_t id = 0; id < 1200; id += 3) {
     shapes[3].logits[id] = -0.0F;
@@ -99,6 +100,7 @@ inline std::vector<SamplerCase> adversarial_sampler_cases() {
   for (size_t id = 0; id < 1300; ++id) {
     shapes[8].logits[id] = -static_cast<float>(id / 100);
   }
+  shapes[10].logits[1450] = 4.9F;  // at temperature 0.7 as likely as 1050 ties
   float value = 1.0F;
   for (float& logit : shapes[9].logits) {
     logit = value;
