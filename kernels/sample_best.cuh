@@ -32,9 +32,8 @@ APR_DEVICE void best_block(const Block& block, const SampleParams& p, BestShared
   if (p.state->done != 0) {
     return;
   }
-  const Penalties penalties{p.settings->repeat_penalty, p.settings->presence_penalty,
-                            p.settings->frequency_penalty};
-  const bool has_penalties = p.settings->has_penalties != 0;
+  const SamplerSettings& settings = *p.settings;
+  const bool has_penalties = settings.has_penalties != 0;
   const int first = block.idx() * p.chunk;
   const int end = p.n_tokens - first < p.chunk ? p.n_tokens : first + p.chunk;
   block.each([&](int thread) {
@@ -48,7 +47,8 @@ APR_DEVICE void best_block(const Block& block, const SampleParams& p, BestShared
       }
       const int32_t n_seen = has_penalties ? p.counts[id] : 0;
       if (n_seen != 0) {
-        logit = penalties.apply(logit, n_seen);
+        logit = penalised(logit, n_seen, settings.repeat_penalty, settings.presence_penalty,
+                          settings.frequency_penalty);
         p.logits[id] = logit;
       }
       const uint64_t found = uint64_t{order_key(logit)} << 32 | ~static_cast<uint32_t>(id);
@@ -87,7 +87,7 @@ APR_DEVICE void best_block(const Block& block, const SampleParams& p, BestShared
       report_fault(p, SampleFault::kNothingFinite, 0);
       return;
     }
-    if (is_greedy(*p.settings)) {
+    if (is_greedy(settings)) {
       accept_token(p, static_cast<int32_t>(~static_cast<uint32_t>(s.best[0])));
       return;
     }

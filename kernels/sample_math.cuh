@@ -124,21 +124,18 @@ struct DrawWeights {
   }
 };
 
-struct Penalties {
-  double repeat, presence, frequency;
-
-  // The logit of a token that the window holds `n_seen` times; never NaN or +inf from a logit that
-  // is neither.
-  APR_CALLED float apply(float logit, int64_t n_seen) const {
-    double value = logit;
-    value = value > 0.0 ? value / repeat : mul_rn(value, repeat);
-    value = add_rn(value, -add_rn(mul_rn(static_cast<double>(n_seen), frequency), presence));
-    if (value < -static_cast<double>(kLargestF32)) {
-      return -f32_of_bits(0x7f800000u);
-    }
-    return value > static_cast<double>(kLargestF32) ? kLargestF32 : static_cast<float>(value);
+// The logit of a token that the window of the penalties holds `n_seen` times; never NaN or +inf
+// from a logit that is neither.
+APR_CALLED float penalised(float logit, int64_t n_seen, double repeat, double presence,
+                           double frequency) {
+  double value = logit;
+  value = value > 0.0 ? value / repeat : mul_rn(value, repeat);
+  value = add_rn(value, -add_rn(mul_rn(static_cast<double>(n_seen), frequency), presence));
+  if (value < -static_cast<double>(kLargestF32)) {
+    return -f32_of_bits(0x7f800000u);
   }
-};
+  return value > static_cast<double>(kLargestF32) ? kLargestF32 : static_cast<float>(value);
+}
 
 // Philox4x32-10, the counter-based generator of Random123 (Salmon et al., SC 2011): the numbers of
 // a step are a pure function of seed and step.

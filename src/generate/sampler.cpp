@@ -87,8 +87,6 @@ bool Sampler::is_better(const Candidate& a, const Candidate& b) {
 
 // adjusted_ [n_tokens]: the logits with the penalties on what the window of the history holds.
 void Sampler::apply_penalties(std::span<const float> logits, std::span<const TokenId> history) {
-  const Penalties penalties{params_.repeat_penalty, params_.presence_penalty,
-                            params_.frequency_penalty};
   adjusted_.assign(logits.begin(), logits.end());
   const size_t window = params_.repeat_last_n < 0
                             ? history.size()
@@ -108,7 +106,8 @@ void Sampler::apply_penalties(std::span<const float> logits, std::span<const Tok
       continue;
     }
     float& logit = adjusted_[static_cast<size_t>(id)];
-    logit = penalties.apply(logit, n_seen);
+    logit = penalised(logit, n_seen, params_.repeat_penalty, params_.presence_penalty,
+                      params_.frequency_penalty);
   }
 }
 
