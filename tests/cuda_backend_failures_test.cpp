@@ -55,7 +55,7 @@ class BackendFailures : public testing::Test {
     Outcome outcome;
     try {
       CudaBackend backend(model_, options);
-      outcome.fell_back = backend.projection().half_store() == HalfStore::kStreamed;
+      outcome.fell_back = backend.projection()->half_store() == HalfStore::kStreamed;
       std::vector<float> logits(static_cast<size_t>(backend.desc().vocab_rows));
       const std::vector<TokenId> ids = {1, 2, 3};
       const std::vector<int64_t> last = {2}, first = {0};

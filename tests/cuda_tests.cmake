@@ -50,6 +50,7 @@ if(APR_WITH_CUDA)
   apr_test(cuda_weights LABEL unit SOURCES cuda_weights_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_backend_failures LABEL unit SOURCES cuda_backend_failures_test.cpp
     DEPS apr_test_cuda)
+  apr_test(cuda_memory_plan LABEL unit SOURCES cuda_memory_plan_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_decode LABEL unit SOURCES cuda_decode_test.cpp DEPS apr_test_cuda)
   apr_test(cuda_dequant_ptx LABEL kernel SOURCES cuda_dequant_ptx_test.cpp DEPS apr_cuda)
 

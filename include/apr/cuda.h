@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apr/backend.h"
+#include "apr/fit.h"
 
 namespace apr::cuda {
 
@@ -27,6 +28,10 @@ struct CudaBackendOptions {
   std::optional<PrefillGemm> prefill_gemm = {};  // none: APR_QWEN35_PREFILL_GEMM, else f16
   // none: APR_QWEN35_PREFILL_ATTENTION, else flash; exact mode is f32
   std::optional<PrefillAttention> prefill_attention = {};
+  std::optional<PrefillPath> prefill_path = {};  // none: BATCHED_PREFILL, else memory decides
+  // Memory of the card that is decided for; 0: the real one's. The decision sees no more free
+  // memory than such a card has.
+  uint64_t vram_bytes = 0;
 };
 
 // What of `model` has no kernel on the GPU: "blk.0.ffn_moe (moe_ffn, layer 0) has no GPU kernel
@@ -45,6 +50,16 @@ struct PrefillGemmFacts {
 
 // Nothing where `backend` is not of a GPU.
 std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend& backend);
+
+// Which prefill a backend runs and why; what decided.
+struct PrefillFacts {
+  std::string path, precision, reason;  // "batched", "f16", ...
+  uint64_t need_bytes = 0, free_bytes = 0, planned_bytes = 0;
+  int64_t chunk = 0;  // rows of a forward
+};
+
+// Nothing where `backend` is not of a GPU.
+std::optional<PrefillFacts> prefill_facts(const Backend& backend);
 
 // What a device reaches, measured.
 struct DeviceSpeed {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kAppendWarps = 8;
 constexpr uint32_t kTokenThreads = 128;  // of attention_decode
-constexpr int64_t kTokenSplits = 16;
 
 uint32_t blocks_for(int64_t n_elems, int64_t per_block) {
   return static_cast<uint32_t>((n_elems + per_block - 1) / per_block);
@@ -54,32 +53,18 @@ Attention::Attention(const KernelLibrary& kernels, const Stream& stream, const D
       rope_(desc.rope),
       options_(options),
       tensor_cores_(device.cc_major >= 8),
-      n_splits_(choice(1).path == AttentionPath::kSplits
-                    ? attention_splits(device.n_sm, desc_.n_kv_heads, desc_.head_dim)
-                    : kTokenSplits),
-      inv_freq_(rope_.inv_freq.size() * 4, "rope frequencies") {
+      sizes_(attention_sizes(desc, device.n_sm, tensor_cores_, options)),
+      inv_freq_(sizes_.frequencies, "rope frequencies"),
+      partial_(sizes_.partial, "attention splits"),
+      stats_(sizes_.stats, "attention splits"),
+      counters_(sizes_.counters, "attention counters") {
   APR_CUDA(api().cudaMemcpy(inv_freq_.data(), rope_.inv_freq.data(), inv_freq_.size_bytes(),
                             cudaMemcpyHostToDevice));
-  // Tokens of a launch that has partial results, and splits of all of them.
-  int64_t n_tokens = std::min(options.max_rows, kMostSplitTokens);
-  int64_t n_partial = n_tokens * n_splits_;
-  if (choice(1).path == AttentionPath::kTokens) {
-    n_tokens = choice(2).path == AttentionPath::kTokens ? options.max_rows : 1;
-    n_partial = std::max(n_tokens, kTokenSplits);  // several tokens have one each
-  }
-  counters_ =
-      DeviceBuffer(static_cast<size_t>(n_tokens * desc_.n_kv_heads * 4), "attention counters");
   APR_CUDA(api().cudaMemsetAsync(counters_.data(), 0, counters_.size_bytes(), stream.get()));
-  partial_ = DeviceBuffer(static_cast<size_t>(n_partial * desc_.n_heads * (desc_.head_dim + 2) * 4),
-                          "attention splits");
-  stats_ = DeviceBuffer(static_cast<size_t>(n_partial * desc_.n_heads * 2 * 4), "attention splits");
-  if (options.f32_cache && options.max_rows > 1) {
+  if (sizes_.scores > 0) {
     cublas_ = create_cublas(stream);
     APR_CUDA(api().cublasSetMathMode(cublas_.get(), CUBLAS_PEDANTIC_MATH));
-    const int64_t row_bytes = desc_.n_heads * options.context * 4;
-    scores_ = DeviceBuffer(static_cast<size_t>(std::clamp(options.score_budget_bytes, row_bytes,
-                                                          options.max_rows * row_bytes)),
-                           "attention scores");
+    scores_ = DeviceBuffer(sizes_.scores, "attention scores");
   }
 }
 
@@ -176,11 +161,11 @@ void Attention::split(const AttentionCall& call, bool fused) const {
   const int group = static_cast<int>(desc_.n_heads / desc_.n_kv_heads);
   launch(kernels_, fmt::format("attention_split{}.{}", fused ? "_fused" : "", desc_.head_dim),
          {.grid_x = static_cast<uint32_t>(desc_.n_kv_heads),
-          .grid_y = static_cast<uint32_t>(n_splits_),
+          .grid_y = static_cast<uint32_t>(sizes_.n_splits),
           .grid_z = static_cast<uint32_t>(call.n_tokens),
           .block_x = kSplitThreads,
           .shared_bytes = static_cast<uint32_t>(split_shared_bytes(
-              static_cast<int>(desc_.head_dim), group, static_cast<int>(n_splits_))),
+              static_cast<int>(desc_.head_dim), group, static_cast<int>(sizes_.n_splits))),
           .overlap = true},
          stream_, params);
 }

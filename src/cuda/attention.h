@@ -9,14 +9,6 @@
 
 namespace apr::cuda {
 
-constexpr int64_t kScoreBudgetBytes = int64_t{256} << 20;
-
-struct AttentionOptions {
-  bool f32_cache = false;
-  int64_t max_rows = 1, context = 1;               // tokens of a step, positions
-  int64_t score_budget_bytes = kScoreBudgetBytes;  // of kQueryPasses; a row at the least
-};
-
 // One layer of one step; shapes as in attention_params.h.
 struct AttentionCall {
   QueryRef q{};  // before norm and rotation; is overwritten
@@ -61,7 +53,7 @@ class Attention {
   RopeDesc rope_;
   AttentionOptions options_;
   bool tensor_cores_;
-  int64_t n_splits_;     // of a launch with one token, or of kSplits
+  AttentionSizes sizes_;
   CublasHandle cublas_;  // where the cache is f32
   DeviceBuffer inv_freq_, partial_, stats_, counters_, scores_;
 };

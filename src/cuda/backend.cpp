@@ -8,15 +8,13 @@
 #include <set>
 
 #include "apr/error.h"
+#include "base/log.h"
 #include "cuda/error.h"
 #include "cuda/launch_matvec.h"
 #include "cuda/nvrtc.h"
 
 namespace apr::cuda {
 namespace {
-
-constexpr int64_t kDefaultChunk = 2048;
-constexpr int64_t kIdBytes = 4;
 
 bool all_finite(std::span<const float> x) {
   return std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); });
@@ -41,19 +39,23 @@ bool supported(OpKind kind) {
   }
 }
 
-int64_t chunk_rows(const CudaBackendOptions& options, int64_t context) {
-  return std::min(options.prefill_chunk > 0 ? options.prefill_chunk : kDefaultChunk, context);
+CardFacts card_facts(const DeviceFacts& device) {
+  const DeviceMemory memory = device_memory();
+  return {device.cc_major * 10 + device.cc_minor, device.n_sm, memory.free_bytes,
+          memory.total_bytes};
 }
 
-PrefillGemm requested_gemm(const CudaBackendOptions& options) {
-  return options.prefill_gemm ? *options.prefill_gemm : prefill_gemm_from_environment();
-}
-
-// Exact attention is f32, and so is its cache.
-bool needs_f32_cache(const CudaBackendOptions& options) {
-  const PrefillAttention mode =
-      options.prefill_attention ? *options.prefill_attention : prefill_attention_from_environment();
-  return options.exact || mode == PrefillAttention::kF32;
+// Says once what was decided, as the seed's lines.
+void announce(const PrefillDecision& decision) {
+  log_note(decision.profile.precision_line());
+  if (!decision.profile.refusal.empty()) {
+    log_warning(decision.profile.refusal);
+  } else if (decision.profile.precision == PrefillPrecision::kFp8) {
+    log_warning("FP8_PREFILL=1: this version has no FP8 products; FP16 is used");
+  }
+  if (!decision.choice.line.empty()) {
+    log_note(decision.choice.line);
+  }
 }
 
 }  // namespace
@@ -112,35 +114,29 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       device_(use_device(options.device)),
       context_(options.context > 0 ? options.context : model.desc().context_length),
       plan_(build_plan(model)),
-      prefill_(lower(plan_,
-                     {.backend = BackendKind::kCuda,
-                      .phase = Phase::kPrefill,
-                      .max_rows = chunk_rows(options, context_),
-                      .max_logit_rows = options.max_logit_rows,
-                      .f16_rows = choose_prefill_gemm(requested_gemm(options), options.exact).ran ==
-                                  PrefillGemm::kF16})),
-      decode_(lower(plan_, {.backend = BackendKind::kCuda,
-                            .phase = Phase::kDecode,
-                            .max_rows = 1,
-                            .max_logit_rows = 1})),
+      decision_(decide_prefill(plan_, options, fit_environment(), card_facts(device_))),
+      prefill_(lower(plan_, prefill_target(options, decision_.choice.path, decision_.chunk))),
+      decode_(lower(plan_, decode_target())),
       stream_(create_stream()) {
   const ModelDesc& desc = model.desc();
   if (const auto missing = missing_kernel(model, options)) {
     throw Error(ErrorCode::kBackendUnavailable, *missing);
+  }
+  announce(decision_);
+  if (!decision_.refusal.empty()) {
+    throw Error(ErrorCode::kBackendUnavailable, decision_.refusal);
   }
   KernelCompiler compiler;
   const std::vector<KernelRow> rows = needed_rows();
   kernels_ = std::make_unique<KernelLibrary>(
       compiler, rows, device_.architecture,
       static_cast<int64_t>(device_.shared_bytes_per_block) - kStaticSharedBytes);
-  cublas_ = create_cublas(stream_);
   weights_ = std::make_unique<DeviceWeights>(model.weights());
 
   workspace_ =
       DeviceBuffer(static_cast<size_t>(std::max(prefill_.workspace_bytes, decode_.workspace_bytes)),
                    "intermediate results");
-  step_state_ =
-      DeviceBuffer(sizeof(StepState) + static_cast<size_t>(max_rows() * kIdBytes), "step state");
+  step_state_ = DeviceBuffer(step_state_bytes(max_rows()), "step state");
   host_step_ = PinnedBuffer(step_state_.size_bytes(), "step state");
   host_logits_ =
       PinnedBuffer(static_cast<size_t>(max_logit_rows() * desc.vocab_rows * 4), "logits");
@@ -156,12 +152,15 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   for (Event& event : step_done_) {
     event = create_event();
   }
-  const int64_t position_bytes = desc.attention.kv_dim() * (f32_cache() ? 4 : 2);
+  const int64_t position_bytes = cache_row_bytes(desc, f32_cache());
   for (const StateSpec& state : plan_.states) {
     APR_CHECK(state.kind == StateKind::kKvCache, "dense models have caches alone");
     const size_t reserve_bytes = static_cast<size_t>(context_ * position_bytes);
     k_cache_.emplace_back(reserve_bytes, options.device, "keys");
     v_cache_.emplace_back(reserve_bytes, options.device, "values");
+  }
+  if (decision_.choice.path == PrefillPath::kSerial) {
+    return;  // every step is a decode step
   }
   // Last: its 16-bit weights take what memory is left when the whole cache is mapped.
   uint64_t unmapped_bytes = 0;
@@ -170,10 +169,13 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       unmapped_bytes += range.reserved_bytes() - range.mapped_bytes();
     }
   }
-  const std::vector<ProjectionGroup> groups = projection_groups(prefill_);
-  projection_ = std::make_unique<Projection>(
-      *kernels_, stream_, device_, *weights_, groups,
-      Projection::Options{requested_gemm(options), options.exact, max_rows(), unmapped_bytes});
+  Projection::Options projection{requested_gemm(options), options.exact, max_rows(),
+                                 unmapped_bytes};
+  if (decision_.choice.path == PrefillPath::kStreamed) {
+    projection.store = {HalfStore::kStreamed, decision_.choice.reason};
+  }
+  projection_ = std::make_unique<Projection>(*kernels_, stream_, device_, *weights_,
+                                             projection_groups(prefill_), projection);
 }
 
 bool CudaBackend::f32_cache() const {
@@ -219,7 +221,7 @@ void CudaBackend::launch_stages(const Step& step) {
 }
 
 void CudaBackend::grow_caches(int64_t n_positions) {
-  const int64_t position_bytes = desc().attention.kv_dim() * (f32_cache() ? 4 : 2);
+  const int64_t position_bytes = cache_row_bytes(desc(), f32_cache());
   for (size_t state = 0; state < k_cache_.size(); ++state) {
     k_cache_[state].grow(static_cast<size_t>(n_positions * position_bytes));
     v_cache_[state].grow(static_cast<size_t>(n_positions * position_bytes));

@@ -13,6 +13,7 @@
 #include "cuda/device_sampler.h"
 #include "cuda/handles.h"
 #include "cuda/kernel_library.h"
+#include "cuda/memory_plan.h"
 #include "cuda/projection.h"
 #include "cuda/weights.h"
 
@@ -38,7 +39,8 @@ class CudaBackend final : public Backend {
   int64_t max_logit_rows() const override { return prefill_.target.max_logit_rows; }
   const ModelDesc& desc() const override { return model_.desc(); }
   std::string device_name() const override;
-  const Projection& projection() const { return *projection_; }
+  const Projection* projection() const { return projection_.get(); }  // null: serial
+  const PrefillDecision& decision() const { return decision_; }
   int64_t graph_kernels() const { return graph_kernels_; }  // of the last decode graph; 0: none ran
   int64_t n_graphs() const { return static_cast<int64_t>(decode_graphs_.size()); }
 
@@ -101,12 +103,12 @@ class CudaBackend final : public Backend {
   DeviceFacts device_;
   int64_t context_;
   Plan plan_;
+  PrefillDecision decision_;
   ExecPlan prefill_, decode_;
   Stream stream_;
   std::unique_ptr<KernelLibrary> kernels_;
-  CublasHandle cublas_;
   std::unique_ptr<DeviceWeights> weights_;
-  std::unique_ptr<Projection> projection_;  // of prefill
+  std::unique_ptr<Projection> projection_;  // of prefill; null: serial
   std::unique_ptr<Attention> attention_;
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]

@@ -16,16 +16,17 @@ DeviceSampler::DeviceSampler(const KernelLibrary& kernels, const Stream& stream,
       stream_(stream),
       n_tokens_(n_tokens),
       context_(context),
-      answer_(sizeof(Answer), "sampler state"),
-      history_(static_cast<size_t>(2 * context) * sizeof(int32_t), "penalty history"),
-      counts_(static_cast<size_t>(n_tokens) * sizeof(int32_t), "penalty counts"),
-      partials_(kMostSampleBlocks * sizeof(SamplePartial), "sampler results"),
-      histogram_(kSampleBins * sizeof(uint64_t), "sampler histogram"),
+      sizes_(sampler_sizes(n_tokens, context)),
+      answer_(sizes_.answer, "sampler state"),
+      history_(sizes_.history, "penalty history"),
+      counts_(sizes_.counts, "penalty counts"),
+      partials_(sizes_.partials, "sampler results"),
+      histogram_(sizes_.histogram, "sampler histogram"),
       outcomes_(kOutcomeSlots * sizeof(SampleOutcome), "sampled tokens") {
   APR_CHECK(n_tokens >= 1 && n_tokens <= kMostSampleTokens, "a vocabulary that can be sampled");
   APR_CUDA(api().cudaMemsetAsync(histogram_.data(), 0, histogram_.size_bytes(), stream_.get()));
-  params_.settings = &answer_.as<Answer>()->settings;
-  params_.state = &answer_.as<Answer>()->state;
+  params_.settings = &answer_.as<SamplerAnswer>()->settings;
+  params_.state = &answer_.as<SamplerAnswer>()->state;
   params_.history = history_.as<int32_t>();
   params_.counts = counts_.as<int32_t>();
   params_.partials = partials_.as<SamplePartial>();
@@ -41,7 +42,7 @@ DeviceSampler::DeviceSampler(const KernelLibrary& kernels, const Stream& stream,
 void DeviceSampler::begin(const DecodeOptions& options, int64_t n_left) {
   const auto n_history = static_cast<int64_t>(options.history.size());
   APR_CHECK(n_left >= 1 && n_history + n_left <= 2 * context_, "an answer fits its history");
-  Answer answer{};
+  SamplerAnswer answer{};
   answer.settings = sampler_settings(options.sampling, options.stop_ids);
   answer.state.step = static_cast<uint64_t>(options.step);
   answer.state.n_history = n_history;

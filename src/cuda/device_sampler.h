@@ -8,6 +8,7 @@
 #include "apr/backend.h"
 #include "cuda/handles.h"
 #include "cuda/kernel_library.h"
+#include "cuda/sampler_settings.h"
 #include "sample_params.h"
 
 namespace apr::cuda {
@@ -33,15 +34,10 @@ class DeviceSampler {
   SampleOutcome outcome(int64_t step) const;
 
  private:
-  // As the device holds them, in one piece.
-  struct Answer {
-    SamplerSettings settings;
-    SamplerState state;
-  };
-
   const KernelLibrary& kernels_;
   const Stream& stream_;
   int64_t n_tokens_, context_;
+  SamplerSizes sizes_;
   SamplePasses passes_{};
   DeviceBuffer answer_, history_, counts_, partials_, histogram_;
   PinnedBuffer outcomes_;

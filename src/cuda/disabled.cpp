@@ -47,6 +47,10 @@ std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend&) {
   return std::nullopt;
 }
 
+std::optional<PrefillFacts> prefill_facts(const Backend&) {
+  return std::nullopt;
+}
+
 DeviceSpeed measure_speed(int) {
   throw_disabled();
 }

@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "cuda/dequantizer.h"
-#include "cuda/prefill_gemm.h"
+#include "cuda/projection_groups.h"
 
 namespace apr::cuda {
-
-// Matrices that one stage multiplies with one input, in order.
-struct ProjectionGroup {
-  int layer_idx = -1;
-  bool every_row = true;  // of the chunk; false: the head, which logit rows alone meet
-  std::vector<const Weight*> weights;
-};
 
 class HalfWeights {
  public:
@@ -24,7 +17,7 @@ class HalfWeights {
   HalfWeights(Dequantizer& dequantizer, const Stream& stream,
               std::span<const ProjectionGroup> groups);
 
-  uint64_t cache_bytes() const { return cache_bytes_; }  // of all that can be kept
+  uint64_t cache_bytes() const { return places_.total_bytes(); }  // of all that can be kept
 
   // Makes all of them on the stream, without waiting, and keeps them; where they do not fit in
   // `free_bytes`, or memory runs out on the way, none is kept. Answers which, and says so once.
@@ -41,20 +34,16 @@ class HalfWeights {
   const float* largest(const Weight& weight);
 
  private:
-  struct Entry {
-    int64_t layer = -1;  // of buffers_; -1: never kept
-    int64_t offset_bytes = 0;
-    size_t largest_idx = 0;
-    bool largest_found = false;
+  struct Largest {
+    size_t idx = 0;
+    bool is_found = false;
   };
 
   Dequantizer& dequantizer_;
-  std::vector<const Weight*> order_;
-  std::unordered_map<const Weight*, Entry> entries_;
-  std::vector<uint64_t> layer_bytes_;  // [layers]
+  HalfPlaces places_;
+  std::unordered_map<const Weight*, Largest> largest_of_;
   std::vector<DeviceBuffer> buffers_;  // [layers]; empty: nothing is kept
-  DeviceBuffer largest_;               // [order_] f32
-  uint64_t cache_bytes_ = 0;
+  DeviceBuffer largest_;               // [matrices] f32
 };
 
 }  // namespace apr::cuda

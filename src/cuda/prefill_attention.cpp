@@ -77,6 +77,36 @@ int64_t attention_splits(int64_t n_sm, int64_t n_kv_heads, int64_t head_dim) {
   return std::clamp(blocks_per_sm * n_sm / n_kv_heads, int64_t{1}, int64_t{kMostSplits});
 }
 
+AttentionSizes attention_sizes(const ModelDesc& desc, int64_t n_sm, bool tensor_cores,
+                               const AttentionOptions& options) {
+  const AttentionDesc& attention = desc.attention;
+  const auto path = [&](int64_t n_tokens) {
+    return choose_attention({n_tokens, options.f32_cache, tensor_cores}).path;
+  };
+  AttentionSizes sizes;
+  sizes.n_splits = path(1) == AttentionPath::kSplits
+                       ? attention_splits(n_sm, attention.n_kv_heads, attention.head_dim)
+                       : kTokenSplits;
+  // Tokens of a launch that has partial results, and splits of all of them.
+  int64_t n_tokens = std::min(options.max_rows, kMostSplitTokens);
+  int64_t n_partial = n_tokens * sizes.n_splits;
+  if (path(1) == AttentionPath::kTokens) {
+    n_tokens = path(2) == AttentionPath::kTokens ? options.max_rows : 1;
+    n_partial = std::max(n_tokens, kTokenSplits);  // several tokens have one each
+  }
+  const auto bytes = [](int64_t n_elems) { return static_cast<uint64_t>(n_elems) * 4; };
+  sizes.frequencies = desc.rope.inv_freq.size() * 4;
+  sizes.counters = bytes(n_tokens * attention.n_kv_heads);
+  sizes.partial = bytes(n_partial * attention.n_heads * (attention.head_dim + 2));
+  sizes.stats = bytes(n_partial * attention.n_heads * 2);
+  if (options.f32_cache && options.max_rows > 1) {
+    const int64_t row_bytes = attention.n_heads * options.context * 4;
+    sizes.scores = static_cast<uint64_t>(
+        std::clamp(options.score_budget_bytes, row_bytes, options.max_rows * row_bytes));
+  }
+  return sizes;
+}
+
 std::vector<std::string> attention_kernels(const AttentionDesc& attention, bool f32_cache,
                                            bool tensor_cores) {
   const char* element = f32_cache ? "f32" : "f16";

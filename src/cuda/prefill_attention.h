@@ -53,6 +53,23 @@ int64_t query_pass_rows(int64_t n_heads, int64_t n_keys, int64_t n_left, int64_t
 // Splits of a kv head's keys in a launch of kSplits: blocks for every multiprocessor.
 int64_t attention_splits(int64_t n_sm, int64_t n_kv_heads, int64_t head_dim);
 
+constexpr int64_t kTokenSplits = 16;  // of a launch with one token by kTokens
+constexpr int64_t kScoreBudgetBytes = int64_t{256} << 20;
+
+struct AttentionOptions {
+  bool f32_cache = false;
+  int64_t max_rows = 1, context = 1;               // tokens of a step, positions
+  int64_t score_budget_bytes = kScoreBudgetBytes;  // of kQueryPasses; a row at the least
+};
+
+// Buffers of an Attention, in bytes; 0: there is none.
+struct AttentionSizes {
+  int64_t n_splits = 0;  // of a launch with one token, or of kSplits
+  uint64_t frequencies = 0, counters = 0, partial = 0, stats = 0, scores = 0;
+};
+AttentionSizes attention_sizes(const ModelDesc& desc, int64_t n_sm, bool tensor_cores,
+                               const AttentionOptions& options);
+
 // Names of the kernel rows that attention of this shape needs.
 std::vector<std::string> attention_kernels(const AttentionDesc& attention, bool f32_cache,
                                            bool tensor_cores);

@@ -12,8 +12,6 @@ namespace apr::cuda {
 namespace {
 
 constexpr int64_t kDp4aTile = 64;
-constexpr int64_t kRareScratchBytes = int64_t{16} << 20;
-constexpr int64_t kQ8Elems = 32;
 constexpr uint32_t kThreads = 256;
 
 bool is_f32(const Weight& weight) {
@@ -39,26 +37,6 @@ void check_args(PrefillGemm mode, const ProjectionArgs& args) {
 
 }  // namespace
 
-std::vector<ProjectionGroup> projection_groups(const ExecPlan& prefill) {
-  std::vector<ProjectionGroup> groups;
-  for (const Stage& stage : prefill.stages) {
-    ProjectionGroup group;
-    for (int op_idx = stage.first_op; op_idx < stage.first_op + stage.n_ops; ++op_idx) {
-      const Op& op = prefill.plan->ops[static_cast<size_t>(op_idx)];
-      if (op.kind == OpKind::kMatmul) {
-        group.layer_idx = op.layer_idx;
-        group.every_row =
-            prefill.plan->values[static_cast<size_t>(op.outputs[0])].rows == RowDomain::kTokens;
-        group.weights.push_back(op.weights[0]);
-      }
-    }
-    if (!group.weights.empty()) {
-      groups.push_back(std::move(group));
-    }
-  }
-  return groups;
-}
-
 Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
                        const DeviceFacts& device, const DeviceWeights& weights,
                        std::span<const ProjectionGroup> groups, const Options& options)
@@ -70,20 +48,22 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
       max_rows_(options.max_rows),
       dequantizer_(kernels, stream, weights),
       half_weights_(dequantizer_, stream, groups),
-      cublas_workspace_(kWorkspaceBytes, "cuBLAS"),
+      cublas_workspace_(kCublasBytes, "cuBLAS"),
       cublas_(create_cublas(stream)) {
-  APR_CUDA(api().cublasSetWorkspace(cublas_.get(), cublas_workspace_.data(), kWorkspaceBytes));
+  APR_CUDA(api().cublasSetWorkspace(cublas_.get(), cublas_workspace_.data(), kCublasBytes));
   report_ = report_for(groups);
   report_.requested = options.requested;
   if (mode_ != options.requested) {
     report_.reason = choose_prefill_gemm(options.requested, options.exact).reason;
   }
   if (mode_ == PrefillGemm::kF16) {
-    // Uploads went through another stream and may still be on their way.
-    APR_CUDA(api().cudaDeviceSynchronize());
-    const uint64_t free_bytes = device_memory().free_bytes;
-    const HalfStoreChoice choice =
-        half_weights_.prewarm(free_bytes - std::min(free_bytes, options.reserved_bytes));
+    HalfStoreChoice choice = options.store;
+    if (choice.store == HalfStore::kCached) {
+      // Uploads went through another stream and may still be on their way.
+      APR_CUDA(api().cudaDeviceSynchronize());
+      const uint64_t free_bytes = device_memory().free_bytes;
+      choice = half_weights_.prewarm(free_bytes - std::min(free_bytes, options.reserved_bytes));
+    }
     half_store_ = choice.store;
     report_.reason = choice.reason;
   }
@@ -111,47 +91,14 @@ PrefillGemmReport Projection::report_for(std::span<const ProjectionGroup> groups
 }
 
 void Projection::allocate(std::span<const ProjectionGroup> groups, int64_t most_scratch_bytes) {
-  int64_t scratch_bytes = 0, most_cols = 0, most_products = 0;
-  for (const ProjectionGroup& group : groups) {
-    int64_t n_products = 0;
-    for (const Weight* weight : group.weights) {
-      const PrefillGemm ran = choose_gemm(mode_, *weight, weight->n_rows).ran;
-      const bool needs_scratch =
-          ran == PrefillGemm::kF16 ? half_weights_.kept(*weight) == nullptr : !is_f32(*weight);
-      if (needs_scratch) {
-        // What dp4a multiplies needs it for results that are not dense alone: little is enough.
-        const int64_t most_bytes = ran == PrefillGemm::kDp4a
-                                       ? std::min(most_scratch_bytes, kRareScratchBytes)
-                                       : most_scratch_bytes;
-        const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
-        const int64_t n_rows =
-            std::min(weight->n_rows, std::max(most_bytes / row_bytes, int64_t{1}));
-        scratch_bytes = std::max(scratch_bytes, n_rows * row_bytes);
-      }
-      n_products += weight->n_rows;
-      most_cols = std::max(most_cols, weight->n_cols);
-    }
-    if (group.every_row) {
-      most_products = std::max(most_products, n_products);
-    }
-  }
-  weight_scratch_ = DeviceBuffer(static_cast<size_t>(scratch_bytes), "prefill weight scratch");
-  if (mode_ == PrefillGemm::kF32) {
-    return;
-  }
-  const bool half = mode_ == PrefillGemm::kF16;
-  const auto buffer = [&](int64_t elems_per_row, int64_t elem_bytes) {
-    return DeviceBuffer(static_cast<size_t>(max_rows_ * elems_per_row * elem_bytes),
-                        "prefill scratch");
-  };
-  x_scratch_ = buffer(most_cols, half ? 2 : 1);
-  if (half) {
-    undo_scratch_ = buffer(1, 4);
-    products_ = buffer(most_products, 4);
-  } else {
-    q8_scale_ = buffer((most_cols + kQ8Elems - 1) / kQ8Elems, 4);
-    q8_sum_ = buffer((most_cols + kQ8Elems - 1) / kQ8Elems, 4);
-  }
+  const ProjectionSizes sizes = projection_sizes(groups, mode_, half_store_ == HalfStore::kCached,
+                                                 max_rows_, most_scratch_bytes);
+  weight_scratch_ = DeviceBuffer(sizes.weight_scratch, "prefill weight scratch");
+  x_scratch_ = DeviceBuffer(sizes.x, "prefill scratch");
+  undo_scratch_ = DeviceBuffer(sizes.undo, "prefill scratch");
+  products_ = DeviceBuffer(sizes.products, "prefill scratch");
+  q8_scale_ = DeviceBuffer(sizes.q8_scale, "prefill scratch");
+  q8_sum_ = DeviceBuffer(sizes.q8_sum, "prefill scratch");
 }
 
 PrefillGemm Projection::project(const ProjectionArgs& args) {

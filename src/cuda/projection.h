@@ -34,17 +34,15 @@ struct ProjectionArgs {
   int64_t n_tokens = 0, ldc = 0;   // ldc: elements from one row of y to the next
 };
 
-// The groups of a prefill's stages, in order.
-std::vector<ProjectionGroup> projection_groups(const ExecPlan& prefill);
-
 class Projection {
  public:
   struct Options {
     PrefillGemm requested = PrefillGemm::kF16;
     bool exact = false;
-    int64_t max_rows = 1;                             // of a chunk
-    uint64_t reserved_bytes = 0;                      // of device memory that others will take
-    int64_t most_scratch_bytes = int64_t{256} << 20;  // for rows of a matrix that is not kept
+    int64_t max_rows = 1;         // of a chunk
+    uint64_t reserved_bytes = 0;  // of device memory that others will take
+    int64_t most_scratch_bytes = kMostWeightScratchBytes;
+    HalfStoreChoice store = {};  // where 16-bit weights are wanted; kept only where they fit, too
   };
 
   // Allocates scratch for `groups` and, in mode f16, makes the 16-bit weights on `stream` without
@@ -72,8 +70,6 @@ class Projection {
   HalfStore half_store() const { return half_store_; }
 
  private:
-  static constexpr size_t kWorkspaceBytes = size_t{64} << 20;  // of cuBLAS
-
   PrefillGemmReport report_for(std::span<const ProjectionGroup> groups) const;
   void allocate(std::span<const ProjectionGroup> groups, int64_t most_scratch_bytes);
 

@@ -47,4 +47,23 @@ inline int32_t sample_chunk(int64_t n_tokens) {
       std::max(kLeast, (n_tokens + kMostSampleBlocks - 1) / kMostSampleBlocks));
 }
 
+// As the device holds an answer, in one piece.
+struct SamplerAnswer {
+  SamplerSettings settings;
+  SamplerState state;
+};
+
+// Buffers of a DeviceSampler, in bytes. n_tokens: ids that may be chosen.
+struct SamplerSizes {
+  uint64_t answer = sizeof(SamplerAnswer), history = 0, counts = 0;
+  uint64_t partials = kMostSampleBlocks * sizeof(SamplePartial);
+  uint64_t histogram = kSampleBins * sizeof(uint64_t);
+};
+inline SamplerSizes sampler_sizes(int64_t n_tokens, int64_t context) {
+  SamplerSizes sizes;
+  sizes.history = static_cast<uint64_t>(2 * context) * sizeof(int32_t);
+  sizes.counts = static_cast<uint64_t>(n_tokens) * sizeof(int32_t);
+  return sizes;
+}
+
 }  // namespace apr::cuda

@@ -1,29 +1,15 @@
 // The model's weights in device memory.
 #pragma once
 
-#include <unordered_map>
-#include <vector>
+#include <span>
 
 #include "apr/model.h"
 #include "cuda/handles.h"
+#include "cuda/planes.h"
 #include "cuda/quant_rows.h"
 #include "params.h"
 
 namespace apr::cuda {
-
-// Whether a type lies on the device as planes (kernels/quant/device.cuh): every block type. Plain
-// ones lie as in the file.
-bool has_planes(const QuantType& type);
-
-// Of a matrix in the planes layout.
-int64_t planes_bytes(const QuantType& type, int64_t n_rows, int64_t n_cols);
-
-// Writes raw blocks [n_rows, n_cols] in the planes layout.
-void pack_planes(const QuantType& type, const std::byte* raw, int64_t n_rows, int64_t n_cols,
-                 std::byte* planes);
-
-// Bytes of a weight on the device: planes or the file's bytes, and f32 of vectors.
-int64_t device_weight_bytes(const Weight& weight);
 
 class DeviceWeights {
  public:
@@ -37,9 +23,8 @@ class DeviceWeights {
   int64_t size_bytes() const { return static_cast<int64_t>(memory_.size_bytes()); }
 
  private:
+  WeightPlaces places_;
   DeviceBuffer memory_;
-  std::unordered_map<const Weight*, int64_t> offset_bytes_;         // of the matrix
-  std::unordered_map<const Weight*, int64_t> vector_offset_bytes_;  // of the f32 values
 };
 
 }  // namespace apr::cuda
