@@ -17,7 +17,8 @@
 #include "async_copy.cuh"
 #include "grid_dependency.cuh"
 #include "matvec_layout.cuh"
-#include "mma.cuh"
+#include "matvec_unit.cuh"
+#include "named_barrier.cuh"
 #include "params.h"
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "reduce.cuh"
@@ -25,69 +26,7 @@
 
 namespace apr {
 
-using quant::kUnitCols;
 using quant::kUnitRows;
-
-// Adds to sums[h] the products of rows g and g + 8 of a unit in shared memory, this lane's groups.
-template <class T>
-__device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const StagedX& x, int unit,
-                                              float (&sums)[2]) {
-  constexpr int kGroupElems = T::kGroupElems;
-  constexpr int kGroups = kUnitCols / kGroupElems;  // of a row
-  constexpr int kSets = kGroups / 4;                // of four groups, one accumulator each
-  constexpr int kProducts = 8 / kSets;              // of a set; a product has 32 columns
-  constexpr int kWords = kGroupElems / 4;
-  const int lane = threadIdx.x % kWarpSize;
-  const int g = lane / 4, t = lane % 4;
-  const int column_group = g / 2;  // this lane's group of a set, as a column of b; g % 2: its plane
-  const uint32_t* plane =
-      reinterpret_cast<const uint32_t*>(x.planes + g % 2 * x.plane_bytes + unit * kUnitCols) + t;
-#pragma unroll
-  for (int set = 0; set < kSets; ++set) {
-    uint32_t x_words[kWords / 4];
-#pragma unroll
-    for (int word = 0; word < kWords / 4; ++word) {
-      x_words[word] = plane[(4 * set + column_group) * kWords + 4 * word];
-    }
-    int32_t d[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int product = 0; product < kProducts; ++product) {
-      const int elem = 32 * (set * kProducts + product);  // in the unit; known to the compiler
-      const quant::PlanesBlock<T> top{unit_bytes, g, elem / T::kBlockElems};
-      const quant::PlanesBlock<T> bottom{unit_bytes, g + 8, elem / T::kBlockElems};
-      const int quartet = elem % T::kBlockElems / 4 + t;
-      const uint32_t a[4] = {T::quants4(top, quartet), T::quants4(bottom, quartet),
-                             T::quants4(top, quartet + 4), T::quants4(bottom, quartet + 4)};
-      uint32_t b[2];
-      if constexpr (kGroupElems == 32) {
-        b[0] = column_group == product ? x_words[0] : 0u;
-        b[1] = column_group == product ? x_words[1] : 0u;
-      } else {
-        b[0] = column_group == 2 * product ? x_words[0] : 0u;
-        b[1] = column_group == 2 * product + 1 ? x_words[0] : 0u;
-      }
-      mma_16x8x32(d, a, b);
-    }
-    // Columns 2t and 2t + 1 of the products are the planes of this lane's group, of both rows.
-    const int group = 4 * set + t;
-    const int group_of_row = unit * kGroups + group;
-    const float x_scale = x.scales[group_of_row * kGroupElems / kScaleElems];
-    const int x_sum = T::kHasOffset || T::kQuantBias != 0 ? x.sums[group_of_row] : 0;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const quant::PlanesBlock<T> from{unit_bytes, g + 8 * half,
-                                       group * kGroupElems / T::kBlockElems};
-      const quant::Affine affine =
-          T::affine(from, group * kGroupElems % T::kBlockElems / kGroupElems);
-      const int product = d[2 * half] * 256 + d[2 * half + 1] - T::kQuantBias * x_sum;
-      float value = affine.scale * static_cast<float>(product);
-      if constexpr (T::kHasOffset) {
-        value += affine.offset * static_cast<float>(x_sum);
-      }
-      sums[half] += x_scale * value;
-    }
-  }
-}
 
 // The part of a tile of 16 rows, and its rank there.
 struct TilePlace {
@@ -193,8 +132,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     if (p.n_col_warps == 1) {
       __syncwarp();
     } else {
-      asm volatile("bar.sync %0, %1;" ::"r"(1 + tile_slot), "r"(p.n_col_warps * kWarpSize)
-                   : "memory");
+      named_barrier(1 + tile_slot, p.n_col_warps * kWarpSize);
     }
     const TilePlace place = place_of(tile);
     const int row = place.tile * kUnitRows + lane;

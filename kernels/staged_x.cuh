@@ -3,6 +3,7 @@
 #pragma once
 
 #include "matvec_layout.cuh"
+#include "max_or_nan.cuh"
 #include "params.h"
 #include "reduce.cuh"
 
@@ -24,14 +25,8 @@ struct StagedX {
   }
 };
 
-// The larger value, NaN if either is: a value that is not finite must show in the result.
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-
-// Stages 32 values, four in each of eight lanes: `v` of quartet `quartet` in this lane.
+// Stages 32 values, four in each of eight lanes: `v` of quartet `quartet` in this lane. A value that
+// is not finite must show in the result.
 template <int kGroupElems>
 __device__ __forceinline__ void stage_quartet(const StagedX& staged, int quartet, const float4& v) {
   float largest =

@@ -39,6 +39,10 @@ if(APR_WITH_CUDA)
   target_include_directories(attention_on_host_test BEFORE PRIVATE
     ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
   target_compile_options(attention_on_host_test PRIVATE -w)  # device code, which NVRTC checks
+  apr_test(moe_on_host LABEL unit SOURCES moe_on_host_test.cpp DEPS apr_cpu)
+  target_include_directories(moe_on_host_test BEFORE PRIVATE
+    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+  target_compile_options(moe_on_host_test PRIVATE -w)
 
   # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)

@@ -32,6 +32,8 @@ bool supported(OpKind kind) {
     case OpKind::kSigmoidGate:
     case OpKind::kAdd:
     case OpKind::kSwiglu:
+    case OpKind::kMoeRoute:
+    case OpKind::kMoeFfn:
     case OpKind::kTakeRows:
       return true;
     default:
@@ -75,6 +77,9 @@ std::optional<std::string> missing_kernel(const Model& model, const CudaBackendO
       return fmt::format("heads of this shape have no GPU kernel yet ({})", name);
     }
   }
+  if (auto missing = missing_moe(model)) {
+    return missing;
+  }
   return missing_dequant(model.weights(), rows);
 }
 
@@ -92,16 +97,20 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
   std::vector<KernelRow> rows;
   const std::vector<std::string> attention =
       attention_kernels(model_.desc().attention, f32_cache(), device_.cc_major >= 8);
+  const std::vector<std::string> moe = moe_kernels(model_, options_.exact, device_);
   for (const KernelRow& row : kernel_table()) {
     const bool other_type = !row.quant_type.empty() && !types.contains(std::string(row.quant_type));
     const bool is_attention =
         row.name.starts_with("attention_") || row.name.starts_with("qk_rope_append.");
     const bool other_attention =
         is_attention && std::find(attention.begin(), attention.end(), row.name) == attention.end();
+    const bool other_experts =
+        row.name.starts_with("moe_") && std::find(moe.begin(), moe.end(), row.name) == moe.end();
     // Blocks lie as planes here; only plain types are raw.
     const bool other_layout = row.name.find(".raw.") != std::string_view::npos &&
                               has_planes(*find_quant_type(row.quant_type));
-    if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_layout) {
+    if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_experts &&
+        !other_layout) {
       rows.push_back(row);
     }
   }
@@ -151,6 +160,10 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   }
   for (Event& event : step_done_) {
     event = create_event();
+  }
+  if (desc.moe.n_experts > 0) {
+    moe_ = std::make_unique<Moe>(*kernels_, stream_, device_, *weights_, model,
+                                 Moe::Options{options.exact, max_rows()});
   }
   const int64_t position_bytes = cache_row_bytes(desc, f32_cache());
   for (const StateSpec& state : plan_.states) {

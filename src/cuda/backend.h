@@ -14,6 +14,7 @@
 #include "cuda/handles.h"
 #include "cuda/kernel_library.h"
 #include "cuda/memory_plan.h"
+#include "cuda/moe.h"
 #include "cuda/projection.h"
 #include "cuda/weights.h"
 
@@ -93,6 +94,8 @@ class CudaBackend final : public Backend {
   // `row`: of the logit rows; a step of one token has one.
   void matvec(const Step& step, const Stage& stage, int64_t row = 0);
   void attention(const Step& step, const Stage& stage);
+  void moe_route(const Step& step, const Stage& stage);
+  void moe_ffn(const Step& step, const Stage& stage);
   void elementwise(const Step& step, const Op& op, const char* kernel);
   float* value(const Step& step, ValueId id) const;
   int64_t rows_of(const Step& step, ValueId id) const;
@@ -110,6 +113,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<Projection> projection_;  // of prefill; null: serial
   std::unique_ptr<Attention> attention_;
+  std::unique_ptr<Moe> moe_;  // null: a model without experts
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]
   PinnedBuffer host_step_, host_logits_;

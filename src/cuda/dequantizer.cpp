@@ -62,8 +62,9 @@ void Dequantizer::to_f16(const Weight& weight, RowRange rows, const float* large
 
 void Dequantizer::find_largest(const Weight& weight, float* largest) {
   // Every row goes into the one maximum: no step from row to row.
-  launch_over_rows(fmt::format("absmax.{}", weight.type->name), weight, {0, weight.n_rows},
-                   reinterpret_cast<std::byte*>(largest), 0, nullptr);
+  launch_over_rows(fmt::format("absmax.{}", weight.type->name), weight,
+                   {0, weight.n_experts * weight.n_rows}, reinterpret_cast<std::byte*>(largest), 0,
+                   nullptr);
 }
 
 }  // namespace apr::cuda

@@ -35,7 +35,7 @@ class Dequantizer {
   // `largest`, one f32 on the device, to [2^13, 2^14).
   void to_f16(const Weight& weight, RowRange rows, const float* largest, uint16_t* out);
 
-  // largest = max |value|; one f32 on the device, zero before.
+  // largest = max |value|, of a stack over all experts; one f32 on the device, zero before.
   void find_largest(const Weight& weight, float* largest);
 
   using Launches = std::map<std::string, int64_t, std::less<>>;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "cuda/moe_sizes.h"
 #include "cuda/planes.h"
 #include "cuda/prefill_attention.h"
 #include "cuda/projection_groups.h"
@@ -173,6 +174,13 @@ MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, cons
          {sampler.answer, sampler.history, sampler.counts, sampler.partials, sampler.histogram}) {
       memory.add(MemoryUse::kWorkspace, n_bytes);
     }
+  }
+  const MoeSizes moe =
+      moe_sizes(model, options.exact, card.compute_capability >= 80, prefill.target.max_rows);
+  for (const uint64_t n_bytes :
+       {moe.routers, moe.largest, moe.logits, moe.arrived, moe.pairs, moe.first, moe.tiles,
+        moe.n_tiles, moe.hidden, moe.parts, moe.halves, moe.undo}) {
+    memory.add(MemoryUse::kWorkspace, n_bytes);
   }
   if (path != PrefillPath::kSerial) {
     add_projection(memory, prefill, gemm_of(options), path);

@@ -44,6 +44,14 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
   if (name == "Q4_K") {
     add("dp4a_gemm.Q4_K", "dp4a_gemm.cu", fmt::format("apr::dp4a_gemm<{}>", type));
   }
+  const std::vector<std::string_view> tensor_cores = {"sm_80",  "sm_86",  "sm_89", "sm_90a",
+                                                      "sm_100", "sm_120", "sm_121"};
+  add(fmt::format("moe_fma.{}", name), "moe_fma.cu",
+      fmt::format("apr::moe_fma<{}, {}>", type, resident), {}, true);
+  if (!is_plain) {
+    add(fmt::format("moe_gemm.{}", name), "moe_gemm.cu", fmt::format("apr::moe_gemm<{}>", type),
+        tensor_cores, true);
+  }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";
     const char* epilogue = swiglu ? "apr::MatvecEpilogue::kSwiglu" : "apr::MatvecEpilogue::kNone";
@@ -53,8 +61,9 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
       continue;
     }
     add(fmt::format("matvec_mma.{}{}", name, suffix), "matvec_mma.cu",
-        fmt::format("apr::matvec_mma<{}, {}>", type, epilogue),
-        {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"}, true);
+        fmt::format("apr::matvec_mma<{}, {}>", type, epilogue), tensor_cores, true);
+    add(fmt::format("moe_matvec.{}{}", name, suffix), "moe_matvec.cu",
+        fmt::format("apr::moe_matvec<{}, {}>", type, epilogue), tensor_cores, true);
   }
 }
 

@@ -12,7 +12,8 @@ namespace apr::cuda {
 enum class Layout { kRaw, kPlanes };
 
 // "dequant.Q4_K.planes.f16", "absmax.Q4_K", "embed.Q4_K", "matvec_fma.Q4_K",
-// "matvec_fma.Q4_K.swiglu", "matvec_mma.Q4_K", "matvec_mma.Q4_K.swiglu", ...
+// "matvec_fma.Q4_K.swiglu", "matvec_mma.Q4_K", "matvec_mma.Q4_K.swiglu", "moe_fma.Q4_K",
+// "moe_gemm.Q4_K", "moe_matvec.Q4_K", "moe_matvec.Q4_K.swiglu", ...
 std::vector<KernelRow> quant_kernel_rows();
 
 }  // namespace apr::cuda

@@ -36,6 +36,12 @@ void CudaBackend::launch_stage(const Step& step, const Stage& stage) {
   if (stage.kernel == "attention" || stage.kernel == "project_attention") {
     return attention(step, stage);
   }
+  if (stage.kernel == "moe_route") {
+    return moe_route(step, stage);
+  }
+  if (stage.kernel == "moe_ffn") {
+    return moe_ffn(step, stage);
+  }
   if (stage.kernel == "norm_rows" || stage.kernel.starts_with("project")) {
     return projection_->run(*step.exec, stage, workspace_.data(), step.n_tokens);
   }

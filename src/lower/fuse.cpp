@@ -147,6 +147,38 @@ std::optional<FusedRange> match_norm_rows(const Plan& plan, size_t first) {
   return std::nullopt;
 }
 
+// A router and the choice it makes; the normed input is stored, for the experts read it too.
+std::optional<FusedRange> match_moe_route(const Plan& plan, size_t first) {
+  Run run(plan, first);
+  ValueId x = -1;  // of the norm
+  if (run.at(OpKind::kRmsNorm) && is_row_norm(run.op())) {
+    x = run.op().outputs[0];
+    run.take(OpKind::kRmsNorm);
+  }
+  if (!run.at(OpKind::kMatmul) || (x >= 0 && run.op().inputs[0] != x)) {
+    return std::nullopt;
+  }
+  const ValueId logits = run.op().outputs[0];
+  run.take(OpKind::kMatmul);
+  const bool routes = run.at(OpKind::kMoeRoute) && run.op().inputs[0] == logits;
+  return routes && run.take(OpKind::kMoeRoute) ? std::optional(run.range("moe_route"))
+                                               : std::nullopt;
+}
+
+std::optional<FusedRange> match_moe_ffn(const Plan& plan, size_t first) {
+  Run run(plan, first);
+  if (!run.at(OpKind::kMoeFfn)) {
+    return std::nullopt;
+  }
+  const ValueId y = run.op().outputs[0];
+  run.take(OpKind::kMoeFfn);
+  if (run.at(OpKind::kAdd) && run.op().inputs[1] == y && run.op().inputs[0] != y &&
+      only_read_by(plan, y, first, 2)) {
+    run.take(OpKind::kAdd);
+  }
+  return run.range("moe_ffn");
+}
+
 std::optional<FusedRange> match_attention(const Plan& plan, size_t first) {
   Run run(plan, first);
   const ValueId q = run.op().inputs.empty() ? -1 : run.op().inputs[0];
@@ -208,6 +240,12 @@ std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
   std::vector<FusedRange> ranges;
   for (size_t op_idx = 0; op_idx < plan.ops.size();) {
     std::optional<FusedRange> range = match_attention(plan, op_idx);
+    if (!range) {
+      range = match_moe_route(plan, op_idx);
+    }
+    if (!range) {
+      range = match_moe_ffn(plan, op_idx);
+    }
     if (!range && target.phase == Phase::kDecode) {
       range = match_matvec(plan, op_idx);
     }

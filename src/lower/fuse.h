@@ -24,7 +24,9 @@ struct FusedRange {
 //            matmul add rms_norm                       "project_add_norm"
 //            rms_norm                                  "norm_rows"     read by products alone
 //            matmul matmul matmul + "attention"        "project_attention"   its q, k and v
-//   both     [split_heads] [rms_norm]* rope rope kv_append attention [sigmoid_gate]  "attention"
+//   both     [rms_norm] matmul moe_route                 "moe_route"     the router, in f32
+//            moe_ffn [add]                             "moe_ffn"
+//            [split_heads] [rms_norm]* rope rope kv_append attention [sigmoid_gate]  "attention"
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target);
 
 // How the value lies that a stage's last op makes: as f16 rows where the stage can make them and

@@ -34,6 +34,12 @@ inline float2 make_float2(float x, float y) {
 inline float4 make_float4(float x, float y, float z, float w) {
   return {x, y, z, w};
 }
+inline uint2 make_uint2(uint32_t x, uint32_t y) {
+  return {x, y};
+}
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  return {x, y, z, w};
+}
 
 namespace apr::simt {
 
@@ -67,6 +73,8 @@ struct Machine {
   ucontext_t scheduler;
   int n_alive = 0, n_at_barrier = 0;
   uint64_t n_barriers = 0;
+  int n_at_named_barrier[16] = {};
+  uint64_t n_named_barriers[16] = {};
   Index block_idx, grid_dim, block_dim;
   std::byte* dynamic_shared = nullptr;
   std::function<void()> kernel;
@@ -208,6 +216,16 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int distance) {
   return apr::simt::Exchange<T>(value).of(apr::simt::self().lane ^ distance);
 }
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return apr::simt::Exchange<T>(value).of(lane);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance) {
+  const apr::simt::Exchange<T> given(value);
+  const int lane = apr::simt::self().lane;
+  return given.of(lane < distance ? lane : lane - distance);
+}
 inline bool __any_sync(unsigned, bool value) {
   const apr::simt::Exchange<bool> votes(value);
   bool any = false;
@@ -250,6 +268,12 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     result |= static_cast<uint32_t>(taken) << 8 * byte;
   }
   return result;
+}
+inline int __popc(uint32_t bits) {
+  return __builtin_popcount(bits);
+}
+inline int __float2int_rn(float a) {
+  return static_cast<int>(std::nearbyint(a));
 }
 using std::max;
 using std::min;

@@ -1,0 +1,191 @@
+// Computes  for one token y[slot] = w[ids[slot]] x, with two stacks silu(w0 x) * (w1 x), with
+// `gate`
+//           silu(gate[slot]) * (w0 x); or, `sums`, y = (init + sum over slots of
+//           w0[ids[slot]] (weights[slot] x[slot])) (+ residual)
+// Reads     x, ids, weights; the chosen experts' matrices [n_rows, n_cols] in a block type T,
+// planes Writes    y f32 How       as matvec_mma. Without `sums` the chosen matrices lie one under
+// the other, tile by tile;
+//           with it side by side, so that the sum over slots is one over columns: x is staged slot
+//           by slot, each to whole units, times its weight.
+// Grid      any number of blocks, which share the tiles of 16 rows
+// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
+// Shared    dynamic: the staged x (staged_x.cuh), then the rings; static: the warps' sums, the ids
+// Assumes   sm_80; n_rows % 16 == 0, n_cols % 32 == 0; x 16-byte aligned; n_used at most
+//           kMostMoeMatvecUsed
+// Moves     n_used * n_rows * row_bytes (twice with two stacks) + blocks * x
+// Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::moe_ffn; bound: x
+//           rounded to 1 / 65024 of the largest of its 32, the order of sums
+#include "async_copy.cuh"
+#include "dynamic_shared.cuh"
+#include "grid_dependency.cuh"
+#include "matvec_layout.cuh"
+#include "matvec_unit.cuh"
+#include "moe_params.h"
+#include "named_barrier.cuh"
+#include APR_QUANT_FILE  // the type, named by the kernel row
+#include "reduce.cuh"
+#include "staged_x.cuh"
+
+namespace apr {
+
+// Stages n_slots rows of x [n_cols] one behind the other, each to whole units, times its weight
+// where there are weights. A barrier must follow.
+template <int kGroupElems>
+__device__ __forceinline__ void stage_slots(const float* x, const float* weights, int n_slots,
+                                            int n_cols, const StagedX& staged) {
+  const int quartets_of_slot = staged_cols(n_cols) / 4;
+  const int n_quartets = n_slots * quartets_of_slot;
+  const int round = kHeldQuartets * blockDim.x;
+  for (int first = 0; first < n_quartets; first += round) {
+    float4 v[kHeldQuartets];
+#pragma unroll
+    for (int idx = 0; idx < kHeldQuartets; ++idx) {
+      const int quartet = first + threadIdx.x + idx * blockDim.x;
+      const int slot = quartet / quartets_of_slot;
+      v[idx] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (slot < n_slots) {
+        v[idx] = quartet_or_zero(x + slot * n_cols, quartet % quartets_of_slot, n_cols);
+        if (weights != nullptr) {
+          const float weight = weights[slot];
+          v[idx] = make_float4(v[idx].x * weight, v[idx].y * weight, v[idx].z * weight,
+                               v[idx].w * weight);
+        }
+      }
+    }
+#pragma unroll
+    for (int idx = 0; idx < kHeldQuartets; ++idx) {
+      const int quartet = first + threadIdx.x + idx * blockDim.x;
+      if (quartet < n_quartets) {  // whole warps: n_quartets counts 64s
+        stage_quartet<kGroupElems>(staged, quartet, v[idx]);
+      }
+    }
+  }
+}
+
+template <class T, MatvecEpilogue kEpilogue>
+__global__ void __launch_bounds__(kMatvecWarps * 32, 1)
+    moe_matvec(const __grid_constant__ MoeMatvecParams p) {
+  constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;
+  constexpr int kUnitBytes = quant::unit_bytes<T>();
+  constexpr int kSlots = ring_slots<T>();
+  APR_DYNAMIC_SHARED(uint4, shared);
+  __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
+  __shared__ int32_t experts[kMostMoeMatvecUsed];
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int n_cols = p.w[0].n_cols;
+  const int units_of_slot = quant::units_of(n_cols);
+  const int n_staged = p.sums != 0 ? p.n_used : 1;
+  const int n_units = n_staged * units_of_slot;  // of a tile
+  const int tiles_of_slot = p.n_rows / kUnitRows;
+  const int n_tiles = p.sums != 0 ? tiles_of_slot : p.n_used * tiles_of_slot;
+  const int first_unit = warp % p.n_col_warps;
+  const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
+  const StagedX x(shared, n_staged * staged_cols(n_cols));
+  const uint8_t* ring = reinterpret_cast<const uint8_t*>(shared) +
+                        staged_x_bytes(n_staged * staged_cols(n_cols), T::kGroupElems) +
+                        warp * kSlots * kUnitBytes;
+  const uint32_t ring_address = shared_address(ring);
+  const int tile_step = gridDim.x * n_tile_slots;
+  const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
+
+  // The walk of this warp's copies: tile by tile, in a tile weight by weight.
+  int next_tile = first_tile, next_weight = 0, next_unit = first_unit;
+  const auto copy_next = [&](int slot) {
+    if (next_tile < n_tiles && next_unit < n_units) {
+      const int expert = experts[next_tile / tiles_of_slot + next_unit / units_of_slot];
+      const int64_t tile = static_cast<int64_t>(expert) * tiles_of_slot + next_tile % tiles_of_slot;
+      copy_async_by_warp<kUnitBytes>(
+          ring_address + slot * kUnitBytes,
+          p.w[next_weight].data + (tile * units_of_slot + next_unit % units_of_slot) * kUnitBytes,
+          lane);
+      next_unit += p.n_col_warps;
+      if (next_unit >= n_units) {
+        next_unit = first_unit;
+        next_weight = next_weight + 1 == kWeights ? 0 : next_weight + 1;
+        next_tile += next_weight == 0 ? tile_step : 0;
+      }
+    }
+    copy_group_end();
+  };
+  const auto start_copies = [&] {
+    if (threadIdx.x < p.n_used) {
+      experts[threadIdx.x] = __ldcg(p.ids + threadIdx.x);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int slot = 0; slot < kSlots - 1; ++slot) {
+      copy_next(slot);
+    }
+  };
+  if (p.ids_are_settled != 0) {
+    start_copies();
+  }
+  grid_dependency_wait();
+  grid_dependency_launch();
+  if (p.ids_are_settled == 0) {
+    start_copies();
+  }
+  stage_slots<T::kGroupElems>(p.x, p.sums != 0 ? p.weights : nullptr, n_staged, n_cols, x);
+  __syncthreads();
+
+  int slot = 0, buffer = 0;
+  const int g = lane / 4;
+  for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+#pragma unroll 1
+    for (int weight = 0; weight < kWeights; ++weight) {
+      float sums[2] = {0.0f, 0.0f};
+#pragma unroll 1
+      for (int unit = first_unit; unit < n_units; unit += p.n_col_warps) {
+        copy_groups_wait<kSlots - 2>();
+        __syncwarp();
+        copy_next(slot == 0 ? kSlots - 1 : slot - 1);
+        multiply_unit<T>(ring + slot * kUnitBytes, x, unit, sums);
+        slot = slot == kSlots - 1 ? 0 : slot + 1;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // over the lanes of one row
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+      }
+      if (lane % 4 == 0) {
+        partial[buffer][weight][warp][g] = sums[0];
+        partial[buffer][weight][warp][g + 8] = sums[1];
+      }
+    }
+    // The warps of this tile alone. The other buffer takes the next tile, so one barrier a tile is
+    // enough.
+    if (p.n_col_warps == 1) {
+      __syncwarp();
+    } else {
+      named_barrier(1 + tile_slot, p.n_col_warps * kWarpSize);
+    }
+    if (first_unit == 0 && lane < kUnitRows) {
+      const int row = tile * kUnitRows + lane;  // of all slots, where they lie under each other
+      float value[kWeights] = {};
+#pragma unroll
+      for (int weight = 0; weight < kWeights; ++weight) {
+        for (int from = 0; from < p.n_col_warps; ++from) {
+          value[weight] += partial[buffer][weight][warp + from][lane];
+        }
+      }
+      if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
+        value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
+      } else {
+        if (p.gate != nullptr) {
+          const float gate = p.gate[row];
+          value[0] = __fdiv_rn(gate, 1.0f + expf(-gate)) * value[0];
+        }
+        if (p.init != nullptr) {
+          value[0] = p.init[row] + value[0];
+        }
+        if (p.residual != nullptr) {
+          value[0] = p.residual[row] + value[0];
+        }
+      }
+      p.y[row] = value[0];
+    }
+    buffer ^= 1;
+  }
+}
+
+}  // namespace apr
