@@ -72,5 +72,15 @@ class Base(unittest.TestCase):
                                 stderr=subprocess.PIPE)
 
 
+SKIP_CODE = 77  # SKIP_RETURN_CODE of the tests that may skip
+
+
 def main():
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
+    """Runs the tests; where all of them skipped, says so as a gtest program does, with SKIP_CODE."""
+    program = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2, exit=False)
+    result = program.result
+    if result.wasSuccessful() and result.testsRun > 0 and len(result.skipped) == result.testsRun:
+        reason = result.skipped[0][1]
+        print(f"{sys.argv[0]}: Skipped\n{reason}\n[  SKIPPED ] {result.testsRun} tests.\n[  PASSED  ] 0 tests.")
+        sys.exit(SKIP_CODE)
+    sys.exit(not result.wasSuccessful())
