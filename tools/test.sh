@@ -112,15 +112,15 @@ if check "build, warnings are errors" configure_and_build build-test all \
   -DCMAKE_BUILD_TYPE=Release -DAPR_WERROR=ON "${cuda_options[@]}"; then
   run_ctest build-test release
 fi
-# A subset: the real model, long prompts and the wider fixtures take sanitizers many minutes and walk
-# the same code as what is left.
+# A subset (tests/CMakeLists.txt): the real model, long prompts and the wider fixtures take sanitizers
+# many minutes and walk the same code as what is left.
 not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|Q4_K_M|float|hot|iqmix|ManyExperts|LayersInTheTypes|APlantedFault'
 if [[ " ${APR_SKIP:-} " == *" sanitize "* ]]; then
   record "ASan and UBSan" skipped 0 "APR_SKIP names it"
 elif check "build with ASan and UBSan" configure_and_build build-sanitize apr_sanitized_tests \
   -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" \
-  -DAPR_SANITIZE=address,undefined "${cuda_options[@]}"; then
-  (unset APR_REAL_MODEL_PATH && run_ctest build-sanitize sanitize -L 'unit|model' -E "$not_sanitized")
+  -DAPR_SANITIZE=address,undefined -DAPR_CUDA=OFF; then
+  (unset APR_REAL_MODEL_PATH && run_ctest build-sanitize sanitize -L sanitize -E "$not_sanitized")
 fi
 if [[ " ${APR_SKIP:-} " == *" fuzz "* ]]; then
   record "fuzz targets" skipped 0 "APR_SKIP names it"
