@@ -25,8 +25,8 @@ struct StagedX {
   }
 };
 
-// Stages 32 values, four in each of eight lanes: `v` of quartet `quartet` in this lane. A value that
-// is not finite must show in the result.
+// Stages 32 values, four in each of eight lanes: `v` of quartet `quartet` in this lane. A value
+// that is not finite must show in the result.
 template <int kGroupElems>
 __device__ __forceinline__ void stage_quartet(const StagedX& staged, int quartet, const float4& v) {
   float largest =

@@ -43,12 +43,12 @@ class GpuPrefillModes : public ::testing::TestWithParam<const char*> {
 
 TEST_P(GpuPrefillModes, ASecondPrefillMakesNoWeights) {
   const auto gpu = backend(PrefillGemm::kF16);
-  EXPECT_EQ(gpu->projection().half_store(), HalfStore::kCached);
+  EXPECT_EQ(gpu->projection()->half_store(), HalfStore::kCached);
   const std::vector<float> first = prefill(*gpu, {kTokens - 1});
-  const Dequantizer::Launches before = gpu->projection().dequant_launches();
+  const Dequantizer::Launches before = gpu->projection()->dequant_launches();
   EXPECT_FALSE(before.empty());
   EXPECT_EQ(prefill(*gpu, {kTokens - 1}), first);
-  EXPECT_EQ(gpu->projection().dequant_launches(), before);
+  EXPECT_EQ(gpu->projection()->dequant_launches(), before);
 }
 
 // f16 and dp4a by the rules of default mode (8-bit activations: 0.999), f32 by those of exact mode.
@@ -56,14 +56,14 @@ TEST_P(GpuPrefillModes, LogitsAreNearThoseOfExactMode) {
   const std::vector<int64_t> rows = {0, 1, 7, 31, 32, 63, kTokens - 1};
   const size_t vocab = static_cast<size_t>(model_->desc().vocab_rows);
   const auto exact = backend(PrefillGemm::kF16, true);
-  EXPECT_EQ(exact->projection().report().requested, PrefillGemm::kF16);
-  EXPECT_EQ(exact->projection().report().ran, PrefillGemm::kF32);
+  EXPECT_EQ(exact->projection()->report().requested, PrefillGemm::kF16);
+  EXPECT_EQ(exact->projection()->report().ran, PrefillGemm::kF32);
   const std::vector<float> oracle = prefill(*exact, rows);
   for (const auto& [gemm, least] :
        {std::pair{PrefillGemm::kF16, 0.9999}, std::pair{PrefillGemm::kF32, 0.9999},
         std::pair{PrefillGemm::kDp4a, 0.999}}) {
     const auto gpu = backend(gemm);
-    const PrefillGemmReport& report = gpu->projection().report();
+    const PrefillGemmReport& report = gpu->projection()->report();
     EXPECT_EQ(report.requested, gemm);
     EXPECT_TRUE(report.ran == gemm || !report.reason.empty());
     const std::vector<float> logits = prefill(*gpu, rows);
@@ -86,9 +86,9 @@ TEST_P(GpuPrefillModes, StreamedWeightsGiveTheLogitsOfKeptOnes) {
   };
   const ScopedApi scope(table);
   const auto gpu = backend(PrefillGemm::kF16);
-  EXPECT_EQ(gpu->projection().half_store(), HalfStore::kStreamed);
-  EXPECT_EQ(gpu->projection().report().ran, PrefillGemm::kF16);
-  EXPECT_NE(gpu->projection().report().reason, "");
+  EXPECT_EQ(gpu->projection()->half_store(), HalfStore::kStreamed);
+  EXPECT_EQ(gpu->projection()->report().ran, PrefillGemm::kF16);
+  EXPECT_NE(gpu->projection()->report().reason, "");
   // The same operands; cuBLAS may add in another order where a group is multiplied in parts.
   EXPECT_GE(test::cosine(prefill(*gpu, rows), kept), 0.999999);
 }
