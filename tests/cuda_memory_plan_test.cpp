@@ -58,7 +58,8 @@ void fill(CudaBackend& backend) {
 TEST_F(MemoryPlanTest, IsWhatTheBackendAllocates) {
   const std::pair<const char*, uint32_t> models[] = {{"tiny-qwen2-legacy", test::kTypeMxfp4},
                                                      {"tiny-qwen3-iqmix", test::kTypeMxfp4},
-                                                     {"tiny-qwen3-kmix", test::kTypeMxfp4}};
+                                                     {"tiny-qwen3-kmix", test::kTypeMxfp4},
+                                                     {"tiny-qwen3moe-mix", test::kTypeMxfp4}};
   for (const auto& [name, type_id] : models) {
     const std::vector<std::byte> image = uniform_image(name, type_id);
     const Model model(test::open_gguf_image(image));

@@ -64,6 +64,7 @@ if(APR_WITH_CUDA)
   apr_test(gpu_attention LABEL gpu SOURCES gpu_attention_test.cpp
     DEPS apr_test_cuda apr_test_gguf apr_cpu)
   apr_test(gpu_matvec LABEL gpu SOURCES gpu_matvec_test.cpp DEPS apr_test_cuda)
+  apr_test(gpu_moe LABEL gpu SOURCES gpu_moe_test.cpp DEPS apr_test_cuda apr_cpu)
   apr_test(gpu_projection LABEL gpu SOURCES gpu_projection_test.cpp gpu_product_rows_test.cpp
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
@@ -76,7 +77,7 @@ if(APR_WITH_CUDA)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
   apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
-  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_decode gpu_dequant gpu_faults
+  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_moe gpu_decode gpu_dequant gpu_faults
       gpu_projection)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")

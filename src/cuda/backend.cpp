@@ -77,7 +77,7 @@ std::optional<std::string> missing_kernel(const Model& model, const CudaBackendO
       return fmt::format("heads of this shape have no GPU kernel yet ({})", name);
     }
   }
-  if (auto missing = missing_moe(model)) {
+  if (auto missing = missing_moe(model.weights())) {
     return missing;
   }
   return missing_dequant(model.weights(), rows);
@@ -97,7 +97,7 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
   std::vector<KernelRow> rows;
   const std::vector<std::string> attention =
       attention_kernels(model_.desc().attention, f32_cache(), device_.cc_major >= 8);
-  const std::vector<std::string> moe = moe_kernels(model_, options_.exact, device_);
+  const std::vector<std::string> moe = moe_kernels(model_.weights(), options_.exact, device_);
   for (const KernelRow& row : kernel_table()) {
     const bool other_type = !row.quant_type.empty() && !types.contains(std::string(row.quant_type));
     const bool is_attention =
@@ -131,10 +131,10 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   if (const auto missing = missing_kernel(model, options)) {
     throw Error(ErrorCode::kBackendUnavailable, *missing);
   }
-  announce(decision_);
   if (!decision_.refusal.empty()) {
     throw Error(ErrorCode::kBackendUnavailable, decision_.refusal);
   }
+  announce(decision_);
   KernelCompiler compiler;
   const std::vector<KernelRow> rows = needed_rows();
   kernels_ = std::make_unique<KernelLibrary>(
@@ -162,7 +162,7 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
     event = create_event();
   }
   if (desc.moe.n_experts > 0) {
-    moe_ = std::make_unique<Moe>(*kernels_, stream_, device_, *weights_, model,
+    moe_ = std::make_unique<Moe>(*kernels_, stream_, device_, *weights_, model.weights(), desc.moe,
                                  Moe::Options{options.exact, max_rows()});
   }
   const int64_t position_bytes = cache_row_bytes(desc, f32_cache());

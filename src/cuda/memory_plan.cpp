@@ -175,8 +175,8 @@ MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, cons
       memory.add(MemoryUse::kWorkspace, n_bytes);
     }
   }
-  const MoeSizes moe =
-      moe_sizes(model, options.exact, card.compute_capability >= 80, prefill.target.max_rows);
+  const MoeSizes moe = moe_sizes(model.weights(), desc.moe, options.exact,
+                                 card.compute_capability >= 80, prefill.target.max_rows);
   for (const uint64_t n_bytes :
        {moe.routers, moe.largest, moe.logits, moe.arrived, moe.pairs, moe.first, moe.tiles,
         moe.n_tiles, moe.hidden, moe.parts, moe.halves, moe.undo}) {

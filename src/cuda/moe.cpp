@@ -66,8 +66,8 @@ bool is_f32(const Weight& weight) {
 
 }  // namespace
 
-std::optional<std::string> missing_moe(const Model& model) {
-  for (const Weight& weight : model.weights()) {
+std::optional<std::string> missing_moe(std::span<const Weight> weights) {
+  for (const Weight& weight : weights) {
     if ((is_expert_stack(weight) || weight.role == Role::kFfnGateInp) && weight.n_cols % 8 != 0) {
       return fmt::format("{}: experts of {} columns have no GPU kernel (a multiple of 8 has)",
                          weight.name, weight.n_cols);
@@ -76,9 +76,10 @@ std::optional<std::string> missing_moe(const Model& model) {
   return std::nullopt;
 }
 
-std::vector<std::string> moe_kernels(const Model& model, bool exact, const DeviceFacts& device) {
+std::vector<std::string> moe_kernels(std::span<const Weight> weights, bool exact,
+                                     const DeviceFacts& device) {
   std::set<std::string> names;
-  for (const Weight& weight : model.weights()) {
+  for (const Weight& weight : weights) {
     if (!is_expert_stack(weight)) {
       continue;
     }
@@ -94,18 +95,20 @@ std::vector<std::string> moe_kernels(const Model& model, bool exact, const Devic
 }
 
 Moe::Moe(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-         const DeviceWeights& weights, const Model& model, const Options& options)
+         const DeviceWeights& weights, std::span<const Weight> model, const MoeDesc& desc,
+         const Options& options)
     : kernels_(kernels),
       stream_(stream),
       device_(device),
       weights_(weights),
       options_(options),
       dequantizer_(kernels, stream, weights),
-      n_experts_(model.desc().moe.n_experts),
-      n_used_(model.desc().moe.n_used) {
+      desc_(desc),
+      n_experts_(desc.n_experts),
+      n_used_(desc.n_used) {
   allocate(model);
   int64_t router_bytes = 0;
-  for (const Weight& weight : model.weights()) {
+  for (const Weight& weight : model) {
     if (weight.role == Role::kFfnGateInp && !is_f32(weight)) {
       router_offset_bytes_[&weight] = router_bytes;
       dequantizer_.to_f32(weight, {0, weight.n_rows},
@@ -120,9 +123,9 @@ Moe::Moe(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& 
   }
 }
 
-void Moe::allocate(const Model& model) {
+void Moe::allocate(std::span<const Weight> model) {
   int64_t most_cols = 0;
-  for (const Weight& weight : model.weights()) {
+  for (const Weight& weight : model) {
     most_cols = std::max(most_cols, is_expert_stack(weight) ? weight.n_cols : 0);
   }
   if (most_cols * 4 > dynamic_shared_bytes(device_)) {
@@ -131,7 +134,8 @@ void Moe::allocate(const Model& model) {
                             "bytes; use --no-gpu",
                             most_cols, device_.shared_bytes_per_block));
   }
-  const MoeSizes sizes = moe_sizes(model, options_.exact, device_.cc_major >= 8, options_.max_rows);
+  const MoeSizes sizes =
+      moe_sizes(model, desc_, options_.exact, device_.cc_major >= 8, options_.max_rows);
   const auto buffer = [](uint64_t n_bytes) {
     return DeviceBuffer(n_bytes, "scratch of the experts");
   };

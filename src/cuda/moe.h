@@ -43,12 +43,13 @@ struct MoeFfnCall {
   int64_t n_tokens = 0;                         // at most Options::max_rows
 };
 
-// What of the model's experts the kernels cannot take: "blk.0.ffn_up_exps.weight: ..."; nothing
+// What of a model's experts the kernels cannot take: "blk.0.ffn_up_exps.weight: ..."; nothing
 // where they take all. Looks at no device.
-std::optional<std::string> missing_moe(const Model& model);
+std::optional<std::string> missing_moe(std::span<const Weight> weights);
 
-// Names of the kernel rows that Moe launches for `model`; none for a model without experts.
-std::vector<std::string> moe_kernels(const Model& model, bool exact, const DeviceFacts& device);
+// Names of the kernel rows moe_... that Moe launches; none without experts in `weights`.
+std::vector<std::string> moe_kernels(std::span<const Weight> weights, bool exact,
+                                     const DeviceFacts& device);
 
 class Moe {
  public:
@@ -57,10 +58,12 @@ class Moe {
     int64_t max_rows = 1;  // tokens of a call
   };
 
-  // Allocates scratch for the experts of `model` and prepares their scales on `stream`, without
-  // waiting. What it is given must outlive it. Throws kBackendUnavailable.
+  // Allocates scratch for the experts among `model` (weights of `weights`) and prepares their
+  // scales on `stream`, without waiting. What it is given must outlive it. Throws
+  // kBackendUnavailable.
   Moe(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-      const DeviceWeights& weights, const Model& model, const Options& options);
+      const DeviceWeights& weights, std::span<const Weight> model, const MoeDesc& desc,
+      const Options& options);
 
   // Both on the stream. Contract: tests/gpu_moe_test.cpp. Throw kBackendUnavailable.
   void route(const MoeRouteCall& call);
@@ -79,7 +82,7 @@ class Moe {
   MoePath path_of(const Weight& stack) const {
     return choose_moe_path(stack, options_.exact, device_.cc_major >= 8);
   }
-  void allocate(const Model& model);
+  void allocate(std::span<const Weight> model);
   void ffn_of_one(const MoeFfnCall& call);
   void ffn_of_many(const MoeFfnCall& call);
   // Whether moe_matvec can: room in shared memory for `n_staged` rows of x.
@@ -98,6 +101,7 @@ class Moe {
   const DeviceWeights& weights_;
   Options options_;
   Dequantizer dequantizer_;
+  MoeDesc desc_;
   int64_t n_experts_, n_used_;
   std::unordered_map<const Weight*, int64_t> router_offset_bytes_;  // in routers_
   std::unordered_map<const Weight*, size_t> largest_idx_;  // of the stacks that moe_gemm takes

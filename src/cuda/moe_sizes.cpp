@@ -23,12 +23,12 @@ int64_t most_moe_tiles(int64_t n_pairs, int64_t n_experts) {
   return (n_pairs + kMoeGemmPairs - 1) / kMoeGemmPairs + std::min(n_experts, n_pairs);
 }
 
-MoeSizes moe_sizes(const Model& model, bool exact, bool tensor_cores, int64_t max_rows) {
-  const MoeDesc& moe = model.desc().moe;
+MoeSizes moe_sizes(std::span<const Weight> weights, const MoeDesc& moe, bool exact,
+                   bool tensor_cores, int64_t max_rows) {
   const int64_t n_pairs = max_rows * moe.n_used;
   int64_t router_bytes = 0, n_scaled = 0, hidden_elems = 0, part_elems = 0, half_elems = 0;
   bool has_experts = false;
-  for (const Weight& weight : model.weights()) {
+  for (const Weight& weight : weights) {
     if (weight.role == Role::kFfnGateInp && weight.type->name != "F32") {
       router_bytes += (weight.n_rows * weight.n_cols * 4 + kMoeAlignBytes - 1) / kMoeAlignBytes *
                       kMoeAlignBytes;

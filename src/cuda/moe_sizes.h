@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "apr/model.h"
 
@@ -26,7 +27,7 @@ MoePath choose_moe_path(const Weight& stack, bool exact, bool tensor_cores);
 // Tiles of pairs (of a token and an expert) of a chunk, at most.
 int64_t most_moe_tiles(int64_t n_pairs, int64_t n_experts);
 
-// Bytes of what Moe allocates for chunks of max_rows tokens; all zero for a model without experts.
+// Bytes of what Moe allocates for chunks of max_rows tokens; all zero without experts in `weights`.
 struct MoeSizes {
   uint64_t routers = 0;  // f32 copies of those that are not f32
   uint64_t largest = 0, logits = 0, arrived = 0;
@@ -34,6 +35,7 @@ struct MoeSizes {
   uint64_t hidden = 0, parts = 0;
   uint64_t halves = 0, undo = 0;
 };
-MoeSizes moe_sizes(const Model& model, bool exact, bool tensor_cores, int64_t max_rows);
+MoeSizes moe_sizes(std::span<const Weight> weights, const MoeDesc& moe, bool exact,
+                   bool tensor_cores, int64_t max_rows);
 
 }  // namespace apr::cuda

@@ -37,12 +37,11 @@ void CudaBackend::moe_ffn(const Step& step, const Stage& stage) {
   call.ids = reinterpret_cast<const int32_t*>(value(step, op.inputs[1]));
   call.weights = value(step, op.inputs[2]);
   call.init = op.inputs.size() > 3 ? value(step, op.inputs[3]) : nullptr;
-  call.y = value(step, op.outputs[0]);
   call.n_tokens = step.n_tokens;
-  if (stage.n_ops > 1) {
-    const Op& add = plan_.ops[static_cast<size_t>(stage.first_op) + 1];
-    call.residual = value(step, add.inputs[0]);
-    call.y = value(step, add.outputs[0]);
+  const Op& last = plan_.ops[static_cast<size_t>(stage.first_op + stage.n_ops - 1)];
+  call.y = value(step, last.outputs[0]);
+  if (last.kind == OpKind::kAdd) {
+    call.residual = value(step, last.inputs[0]);
   }
   moe_->ffn(call);
 }

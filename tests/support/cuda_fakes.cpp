@@ -51,6 +51,7 @@ void fake_devices(cuda::Api& api) {
   api.cudaGetDeviceProperties = [](cudaDeviceProp* properties, int) {
     *properties = {};
     std::strcpy(properties->name, "Fake GPU");
+    properties->sharedMemPerBlockOptin = 227 * 1024;
     properties->major = state().cc_major;
     properties->minor = state().cc_minor;
     properties->multiProcessorCount = 132;
