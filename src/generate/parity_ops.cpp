@@ -9,6 +9,7 @@
 #include "apr/error.h"
 #include "generate/exact_ops.h"
 #include "generate/logit_rows.h"
+#include "generate/moe_routes.h"
 #include "generate/parity_logits.h"
 
 namespace apr {
@@ -84,6 +85,9 @@ class StepReferee final : public StepObserver {
     APR_CHECK(stage.n_ops == 1, "the oracle runs one op a stage");
     const Plan& plan = *exec.plan;
     const Op& op = plan.ops[static_cast<size_t>(stage.first_op)];
+    if (op.kind == OpKind::kMoeRoute) {
+      take_over_route(op, values);
+    }
     for (size_t out_idx = 0; out_idx < op.outputs.size(); ++out_idx) {
       const ValueId id = op.outputs[out_idx];
       const std::vector<float>* found = recorder_.rows(id);
@@ -129,6 +133,24 @@ class StepReferee final : public StepObserver {
     parity.n_tokens = static_cast<int64_t>(ids_.size());
     parity.bound = op_bound(op.kind, exact_);
     return parity;
+  }
+
+  // Puts the backend's choice of experts in place of the oracle's where that one allows it.
+  void take_over_route(const Op& op, StepValues& values) {
+    const std::vector<float>* found = recorder_.rows(op.outputs[0]);
+    if (found == nullptr) {
+      return;
+    }
+    const std::vector<float> logits = values.read(op.inputs[0]);
+    const std::vector<int32_t> ids = as_ids(*found);
+    const auto n_tokens = static_cast<int64_t>(ids.size()) / op.n_used;
+    const RouteVerdict verdict = judge_routes(logits, ids, as_ids(values.read(op.outputs[0])),
+                                              n_tokens, op_bound(op.kind, exact_));
+    if (verdict.n_wrong == 0 && verdict.n_rerouted > 0) {
+      report_.n_rerouted += verdict.n_rerouted;
+      values.write(op.outputs[0], *found);
+      values.write(op.outputs[1], route_weights(logits, ids, n_tokens));
+    }
   }
 
   static void compare(OpParity& parity, const std::vector<float>& found,

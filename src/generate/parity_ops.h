@@ -34,6 +34,7 @@ struct OpParity {
 
 struct OpParityReport {
   int64_t n_compared = 0;
+  int64_t n_rerouted = 0;        // tokens whose other choice of experts the oracle took over
   std::vector<OpParity> worst;   // of each kind of op the one nearest to its bound, or over it
   std::vector<OpParity> failed;  // in the order of the plan, of the first steps that have any
   std::string error;             // what the backend's forward threw; empty: nothing
@@ -46,6 +47,9 @@ struct OpParityReport {
 // before the exponential.
 double op_bound(OpKind kind, bool exact);
 
+// A backend's choice of experts that differs from the oracle's only among logits within op_bound of
+// each other is taken over by the oracle and counted (generate/moe_routes.h).
+//
 // Runs `ids` and then n_decode steps of one token on both backends (both reset first), chunk by
 // chunk, and compares. `oracle` must be lowered one op a stage. Stops after the first step with a
 // failure. Throws kInterrupted when `cancel` became true, and what the oracle throws.
