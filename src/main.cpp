@@ -11,9 +11,9 @@
 namespace {
 
 // The exit code of `error` as reported; where not even the report could be written, kIo.
-int report(apr::ErrorCode code, const std::string& message, apr::cli::OutputFormat format) {
+int report(const apr::Error& error, apr::cli::OutputFormat format) {
   try {
-    return apr::cli::report_error(code, message, format);
+    return apr::cli::report_error(error, format);
   } catch (const std::exception&) {
     return static_cast<int>(apr::ErrorCode::kIo);
   }
@@ -26,12 +26,12 @@ int main(int argc, char** argv) {
   try {
     return apr::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc), format);
   } catch (const apr::Error& error) {
-    return report(error.code(), error.what(), format);
+    return report(error, format);
   } catch (const std::bad_alloc&) {
-    return report(apr::ErrorCode::kGeneric, "out of memory", format);
+    return report({apr::ErrorCode::kGeneric, "out of memory"}, format);
   } catch (const std::exception& error) {
-    return report(apr::ErrorCode::kGeneric, error.what(), format);
+    return report({apr::ErrorCode::kGeneric, error.what()}, format);
   } catch (...) {
-    return report(apr::ErrorCode::kGeneric, "an unknown failure", format);
+    return report({apr::ErrorCode::kGeneric, "an unknown failure"}, format);
   }
 }

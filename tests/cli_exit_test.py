@@ -25,7 +25,7 @@ class ExitCodes(Base):
     def test_code_2_usage(self):
         self.assertIn("no verb", self.check(run(), 2))
         error = self.refused(2, "frobnicate", "x")
-        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "parity", "bench", "doctor"):
+        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "fit", "parity", "bench", "doctor"):
             self.assertIn(verb, error)
         self.assertIn("--frob", self.refused(2, "run", MODEL, "hi", "--frob"))
         self.assertIn("MODEL", self.refused(2, "run"))
@@ -66,6 +66,12 @@ class ExitCodes(Base):
             "--prefill-chunk": ["0", "-1", "x"],
             "--device": ["-1", "x", "1024", ""],
         }
+        for flag in ("--vram", "--free"):
+            for value in ("", "24", "0G", "1.5G", "x"):
+                error = self.refused(2, "fit", MODEL, flag, value)
+                self.assertIn(f'{flag} is "{value}"; it must be 1 MiB or more', error)
+        self.assertIn("auto, batched, streamed or serial",
+                      self.refused(2, "run", MODEL, "hi", "--prefill", "fast"))
         for flag, values in table.items():
             for value in values:
                 error = self.refused(2, "run", MODEL, "hi", flag, value)
@@ -160,8 +166,10 @@ class ExitCodes(Base):
         ids = self.temporary(b"[1]")
         self.refused(code, "logits", MODEL, "--ids", ids, "--positions", "0", "--out",
                      "/dev/null", "--gpu")
-        error = json.loads(run("run", MODEL, "hi", "--gpu", "--json").stdout)["error"]
-        self.assertEqual(error["code"], code)
+        report = json.loads(run("run", MODEL, "hi", "--gpu", "--json").stdout)
+        self.assertEqual(report["error"]["code"], code)
+        self.assertEqual(report["backend"], {"requested": "gpu", "ran": "none", "fell_back": True,
+                                             "reason": report["error"]["message"]})
 
     def test_code_130_while_answering(self):
         process = self.endless("--stream")

@@ -62,6 +62,61 @@ TEST(GpuChoice, OfACardThatRefusesFallsToTheCpuAndLeavesNothingBehind) {
   }
 }
 
+TEST(GpuChoice, WithoutMemoryIsRefusedWhenForcedElseTheCpu) {
+  const Model model(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
+  for (const bool forced : {false, true}) {
+    test::CudaDouble cuda;
+    cuda.free_bytes = size_t{1} << 20;
+    BackendChoice choice = chosen(forced);
+    if (forced) {
+      try {
+        make_backend(model, {}, choice, 16, 1);
+        ADD_FAILURE() << "no refusal";
+      } catch (const RefusedBackend& error) {
+        EXPECT_EQ(error.exit_code(), 14);
+        EXPECT_NE(std::string(error.what()).find("of GPU memory"), std::string::npos);
+        const auto json = error.choice().to_json();
+        EXPECT_EQ(json["requested"], "gpu");
+        EXPECT_EQ(json["ran"], "none");
+        EXPECT_EQ(json["fell_back"], true);
+        EXPECT_EQ(json["reason"], error.what());
+      }
+    } else {
+      const auto backend = make_backend(model, {}, choice, 16, 1);
+      EXPECT_NE(backend->device_name().find("CPU"), std::string::npos);
+      EXPECT_EQ(choice.ran, "cpu");
+      EXPECT_NE(choice.reason.find("of GPU memory"), std::string::npos) << choice.reason;
+      EXPECT_TRUE(prefill_json(*backend).is_null());
+    }
+    EXPECT_EQ(cuda.count("cudaMalloc"), 0);
+    EXPECT_TRUE(cuda.alive().empty());
+  }
+}
+
+TEST(GpuChoice, SaysWhichPrefillAndWhatDecided) {
+  const Model model(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
+  ::unsetenv("BATCHED_PREFILL");
+  test::CudaDouble cuda;
+  ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+  BackendChoice choice = chosen(true);
+  EngineOptions engine;
+  const auto batched = prefill_json(*make_backend(model, engine, choice, 16, 1));
+  EXPECT_EQ(batched["path"], "batched");
+  EXPECT_EQ(batched["precision"], "f16");
+  EXPECT_EQ(batched["chunk"], 16);
+  EXPECT_LE(batched["need_bytes"], batched["free_bytes"]);
+  engine.vram_bytes = uint64_t{5} << 30;  // too small for the seed's reserve
+  const auto streamed = prefill_json(*make_backend(model, engine, choice, 16, 1));
+  EXPECT_EQ(streamed["path"], "streamed");
+  EXPECT_EQ(streamed["free_bytes"], uint64_t{5 * 1024 - 1276} << 20);
+  EXPECT_EQ(streamed["need_bytes"], batched["need_bytes"]);
+  engine.prefill = PrefillPath::kSerial;
+  const auto serial = prefill_json(*make_backend(model, engine, choice, 16, 1));
+  EXPECT_EQ(serial["path"], "serial");
+  EXPECT_EQ(serial["reason"], "--prefill serial");
+  EXPECT_EQ(serial["chunk"], 1);
+}
+
 TEST(GpuChoice, OfTheCpuTouchesNothingOfCuda) {
   test::CudaDouble cuda;
   BackendOptions options;

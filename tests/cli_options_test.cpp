@@ -55,6 +55,19 @@ TEST(Numbers, SeedsAreAnySixtyFourBits) {
   }
 }
 
+TEST(Numbers, MemoryIsBytesOrWholeUnits) {
+  EXPECT_EQ(parse_memory("--vram", "24G"), uint64_t{24} << 30);
+  EXPECT_EQ(parse_memory("--vram", "512M"), uint64_t{512} << 20);
+  EXPECT_EQ(parse_memory("--free", "24431820800"), uint64_t{24'431'820'800});
+  EXPECT_EQ(parse_memory("--free", "17179869183G"), uint64_t{17'179'869'183} << 30);
+  for (const char* bad : {"", "G", "0", "0G", "24", "1048575", "-1G", "1.5G", "24 G", "24g", "24GB",
+                          "17179869184G", "18446744073709551616", "nan"}) {
+    EXPECT_EQ(usage_error([&] { parse_memory("--vram", bad); }),
+              std::string("--vram is \"") + bad +
+                  "\"; it must be 1 MiB or more: bytes, or GiB or MiB as 24G and 512M");
+  }
+}
+
 struct Parsed {
   std::string model, prompt, flag_prompt;
   std::vector<std::string> stops;

@@ -30,6 +30,7 @@ class Run(Base):
             report = json.loads(process.stdout)
             self.assertEqual(report["used_gpu"], ran == "gpu")
             self.assertEqual(report["prefill_gemm"] is not None, ran == "gpu")
+            self.assertEqual(report["prefill"] is not None, ran == "gpu")
             backend = report["backend"]
             self.assertEqual((backend["requested"], backend["ran"], backend["fell_back"]),
                              (requested, ran, False))

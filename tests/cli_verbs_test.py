@@ -8,7 +8,7 @@ from support.cli import ANSWER, Base, EXAMPLE, main, MODEL
 class Verbs(Base):
     def test_help_and_version(self):
         help_text = self.answered("--help").decode()
-        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "parity", "bench", "doctor"):
+        for verb in ("run", "inspect", "tensors", "tokenize", "logits", "plan", "fit", "parity", "bench", "doctor"):
             self.assertIn(f"  {verb} ", help_text)
             text = self.answered(verb, "--help").decode()
             self.assertIn("Examples:", text)

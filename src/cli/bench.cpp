@@ -133,6 +133,7 @@ void BenchVerb::add_options(CLI::App& app) {
       },
       "Times each test is repeated, after one run to warm up (default 5)");
   add_engine(app, engine_);
+  add_prefill(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, true);
 }
@@ -277,6 +278,7 @@ int BenchVerb::run() {
   }
   setup.model = describe(model_, model);
   setup.choice = choice;
+  setup.prefill = prefill_json(*backend);
   setup.prefill_gemm = prefill_gemm_json(*backend);
   setup.device_name = backend->device_name();
   setup.cpu_name = cpu_name();

@@ -138,6 +138,7 @@ nlohmann::ordered_json bench_json(const BenchSetup& setup, const BenchResult& re
           {"share_of_bound", or_null(result.share_of_bound(setup.speed))},
           {"bound_is", setup.speed.how},
           {"backend", setup.choice.to_json()},
+          {"prefill", setup.prefill},
           {"prefill_gemm", setup.prefill_gemm}};
 }
 

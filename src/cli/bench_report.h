@@ -59,6 +59,7 @@ struct BenchSetup {
   int64_t chunk = 0;  // most tokens of one forward
   int n_threads = 0;
   bool exact = false;
+  nlohmann::ordered_json prefill;       // as prefill_json
   nlohmann::ordered_json prefill_gemm;  // as prefill_gemm_json
   MachineSpeed speed;
 };

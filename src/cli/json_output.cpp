@@ -34,6 +34,7 @@ nlohmann::ordered_json run_json(const RunReport& report) {
                                  {"inference_time_ms", two_digits(report.total_ms)},
                                  {"used_gpu", report.backend.used_gpu()},
                                  {"backend", report.backend.to_json()},
+                                 {"prefill", report.prefill},
                                  {"prefill_gemm", report.prefill_gemm}};
   if (report.max_tokens) {
     json["max_tokens"] = *report.max_tokens;
@@ -51,20 +52,23 @@ nlohmann::ordered_json final_event(const RunReport& report) {
   return json;
 }
 
-int report_error(ErrorCode code, const std::string& message, OutputFormat format) {
-  log_error(message);
+int report_error(const Error& error, OutputFormat format) {
+  log_error(error.what());
   if (format != OutputFormat::kText) {
     const bool is_stream = format == OutputFormat::kNdjson;
     nlohmann::ordered_json json;
     if (is_stream) {
       json["event"] = "error";
     }
-    json["error"] = {{"code", static_cast<int>(code)},
-                     {"name", error_code_row(code).name},
-                     {"message", message}};
+    json["error"] = {{"code", error.exit_code()},
+                     {"name", error_code_row(error.code()).name},
+                     {"message", error.what()}};
+    if (const auto* refused = dynamic_cast<const RefusedBackend*>(&error)) {
+      json["backend"] = refused->choice().to_json();
+    }
     write_json(json, !is_stream);
   }
-  return static_cast<int>(code);
+  return error.exit_code();
 }
 
 }  // namespace apr::cli

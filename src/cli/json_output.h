@@ -14,6 +14,7 @@ namespace apr::cli {
 struct RunReport {
   std::string model;
   BackendChoice backend;
+  nlohmann::ordered_json prefill;       // as prefill_json
   nlohmann::ordered_json prefill_gemm;  // as prefill_gemm_json
   std::optional<int64_t> max_tokens;
   GenerateResult result;
@@ -32,7 +33,8 @@ nlohmann::ordered_json token_event(int64_t index, TokenId id, const std::string&
 nlohmann::ordered_json final_event(const RunReport& report);
 
 // Says on stderr, and in a JSON format also on stdout, what went wrong; returns the exit code.
-// Object: {"error": {"code", "name", "message"}}, with "event": "error" in ndjson.
-int report_error(ErrorCode code, const std::string& message, OutputFormat format);
+// Object: {"error": {"code", "name", "message"}}, with "event": "error" in ndjson; of a
+// RefusedBackend with "backend", as in an answer.
+int report_error(const Error& error, OutputFormat format);
 
 }  // namespace apr::cli

@@ -35,8 +35,8 @@ BackendChoice choose_backend(const BackendOptions& options,
   }
   const cuda::Readiness gpu = check_gpu();
   if (is_forced && !gpu.ready) {
-    throw Error(gpu.code,
-                fmt::format("{}: {}; {}; --no-gpu runs on the CPU", flag, gpu.reason, gpu.remedy));
+    throw RefusedBackend(gpu.code, fmt::format("{}: {}; {}; --no-gpu runs on the CPU", flag,
+                                               gpu.reason, gpu.remedy));
   }
   if (!gpu.ready) {
     return {"default", "cpu", gpu.reason};
@@ -64,15 +64,19 @@ GgufFile open_model_file(const std::string& model) {
   return GgufFile::open(model, quant_type_layout, quant_type_label);
 }
 
-std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
-                                      BackendChoice& choice, int64_t context,
-                                      int64_t max_logit_rows) {
+void check_context(const Model& model, int64_t context) {
   const int64_t model_context = model.desc().context_length;
   if (context > model_context) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("--context is {}; the model's context is {} tokens, allowed: 1 to {}",
                             context, model_context, model_context));
   }
+}
+
+std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
+                                      BackendChoice& choice, int64_t context,
+                                      int64_t max_logit_rows) {
+  check_context(model, context);
   if (model.desc().n_mtp_layers > 0) {
     log_note(fmt::format("{} multi-token-prediction block{} of the file left out",
                          model.desc().n_mtp_layers, model.desc().n_mtp_layers == 1 ? "" : "s"));
@@ -83,17 +87,23 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
                                              .context = context,
                                              .prefill_chunk = engine.prefill_chunk,
                                              .max_logit_rows = max_logit_rows,
-                                             .exact = engine.exact});
+                                             .exact = engine.exact,
+                                             .prefill_path = engine.prefill,
+                                             .vram_bytes = engine.vram_bytes});
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBackendUnavailable) {
         throw;
       }
       if (choice.requested == "gpu") {
-        throw Error(error.code(), fmt::format("{}; --no-gpu runs on the CPU", error.what()));
+        throw RefusedBackend(error.code(),
+                             fmt::format("{}; --no-gpu runs on the CPU", error.what()));
       }
       choice.ran = "cpu";
       choice.reason = error.what();
     }
+  }
+  if (engine.prefill || engine.vram_bytes > 0) {
+    log_note("--prefill and --vram are ignored: they are of a GPU");
   }
   CpuBackendOptions options;
   options.n_threads = engine.n_threads;
@@ -108,6 +118,18 @@ nlohmann::ordered_json prefill_gemm_json(const Backend& backend) {
   return facts ? nlohmann::ordered_json{{"requested", facts->requested},
                                         {"ran", facts->ran},
                                         {"reason", facts->reason}}
+               : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json prefill_json(const Backend& backend) {
+  const auto facts = cuda::prefill_facts(backend);
+  return facts ? nlohmann::ordered_json{{"path", facts->path},
+                                        {"precision", facts->precision},
+                                        {"reason", facts->reason},
+                                        {"need_bytes", facts->need_bytes},
+                                        {"free_bytes", facts->free_bytes},
+                                        {"planned_bytes", facts->planned_bytes},
+                                        {"chunk", facts->chunk}}
                : nlohmann::ordered_json();
 }
 

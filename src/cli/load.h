@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apr/backend.h"
+#include "apr/error.h"
 #include "apr/model.h"
 #include "cli/options.h"
 #include "cuda/device.h"
@@ -25,9 +26,21 @@ struct BackendChoice {
   nlohmann::ordered_json to_json() const;
 };
 
+// A forced backend that could not run: nothing did. `choice.reason` is the message.
+class RefusedBackend : public Error {
+ public:
+  RefusedBackend(ErrorCode code, const std::string& message)
+      : Error(code, message), choice_{"gpu", "none", message} {}
+  const BackendChoice& choice() const { return choice_; }
+
+ private:
+  BackendChoice choice_;
+};
+
 // Decides before any file is touched. `check_gpu` answers whether a GPU can be used; it is not
 // called where the CPU is asked for. Throws kUsage for flags that contradict each other; for a
-// forced GPU the code of what is missing (kFeatureDisabled, kBackendUnavailable) with the remedy.
+// forced GPU RefusedBackend with the code of what is missing (kFeatureDisabled,
+// kBackendUnavailable) with the remedy.
 BackendChoice choose_backend(const BackendOptions& options,
                              const std::function<cuda::Readiness()>& check_gpu);
 
@@ -38,15 +51,23 @@ BackendChoice choose_backend(const BackendOptions& options);
 // GgufFile::open, kUsage for a URL.
 GgufFile open_model_file(const std::string& model);
 
+// Throws kUsage for a --context above the model's.
+void check_context(const Model& model, int64_t context);
+
 // A backend for `model` (which must outlive it) with `context` positions. Where the GPU that
 // nothing but a default chose cannot run the model, `choice` becomes the CPU and says why. Throws
-// kUsage for a context above the model's, kBackendUnavailable where a forced GPU cannot.
+// kUsage for a context above the model's, RefusedBackend (kBackendUnavailable) where a forced GPU
+// cannot.
 std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
                                       BackendChoice& choice, int64_t context,
                                       int64_t max_logit_rows);
 
 // {"requested", "ran", "reason"} of the products of a GPU's prefill; null of the CPU.
 nlohmann::ordered_json prefill_gemm_json(const Backend& backend);
+
+// {"path", "precision", "reason", "need_bytes", "free_bytes", "planned_bytes", "chunk"} of a GPU's
+// prefill; null of the CPU.
+nlohmann::ordered_json prefill_json(const Backend& backend);
 
 // Says once on stderr which backend runs and why.
 void announce(const BackendChoice& choice, const Backend& backend);

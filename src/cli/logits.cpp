@@ -110,6 +110,7 @@ void LogitsVerb::add_options(CLI::App& app) {
            "Positions separated by commas, from 0, in any order; the rows come in this order");
   add_text("--out", out_path_, "FILE", "Gets the rows: vocabulary f32, little endian, each");
   add_engine(app, engine_);
+  add_prefill(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, false);
 }

@@ -43,6 +43,21 @@ double parse_real(const std::string& flag, const std::string& text, double min, 
   return value;
 }
 
+uint64_t parse_memory(const std::string& flag, const std::string& text) {
+  constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
+  const char unit = text.empty() ? '\0' : text.back();
+  const int shift = unit == 'G' ? 30 : unit == 'M' ? 20 : 0;
+  uint64_t value = 0;
+  if (!parse_all(shift == 0 ? text : text.substr(0, text.size() - 1), value) ||
+      value > std::numeric_limits<uint64_t>::max() >> shift || value << shift < kLeastBytes) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} is \"{}\"; it must be 1 MiB or more: bytes, or GiB or MiB as 24G "
+                            "and 512M",
+                            flag, text));
+  }
+  return value << shift;
+}
+
 uint64_t parse_seed(const std::string& flag, const std::string& text) {
   uint64_t value = 0;
   if (!parse_all(text, value)) {

@@ -12,6 +12,10 @@ int64_t parse_whole(const std::string& flag, const std::string& text, int64_t mi
 // A finite number in [min, max]. Throws kUsage naming flag, value and range.
 double parse_real(const std::string& flag, const std::string& text, double min, double max);
 
+// Memory in bytes: a whole number, or one of GiB or MiB as "24G" and "512M"; at least 1 MiB. Throws
+// kUsage.
+uint64_t parse_memory(const std::string& flag, const std::string& text);
+
 // A seed: any 64-bit unsigned number. Throws kUsage.
 uint64_t parse_seed(const std::string& flag, const std::string& text);
 

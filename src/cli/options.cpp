@@ -17,6 +17,18 @@ constexpr int64_t kMaxThreads = 1024, kMaxChunk = 65536;  // the CPU backend's b
 constexpr int kMaxDevice = 1023;
 constexpr int64_t kMaxPositions = std::numeric_limits<int32_t>::max();
 
+// A flag with a whole number from 1 to `max`.
+template <class Target>
+void add_count(CLI::App& app, const std::string& flag, int64_t max, Target& target,
+               const std::string& help) {
+  add_value(
+      app, flag, "N",
+      [flag, max, &target](const std::string& text) {
+        target = static_cast<Target>(parse_whole(flag, text, 1, max));
+      },
+      help);
+}
+
 // What a sampling flag does, by the name of its parameter.
 const char* sampling_help(std::string_view name) {
   struct Row {
@@ -153,23 +165,38 @@ void add_devices(CLI::App& app, BackendOptions& backend) {
 }
 
 void add_engine(CLI::App& app, EngineOptions& engine) {
-  const auto add_whole = [&app](const std::string& flag, int64_t max, auto& target,
-                                const std::string& help) {
-    add_value(
-        app, flag, "N",
-        [flag, max, &target](const std::string& text) {
-          using Target = std::remove_reference_t<decltype(target)>;
-          target = static_cast<Target>(parse_whole(flag, text, 1, max));
-        },
-        help);
-  };
-  add_whole("--threads", kMaxThreads, engine.n_threads,
+  add_count(app, "--threads", kMaxThreads, engine.n_threads,
             "CPU threads; default: the cores this process may use");
-  add_whole("--context", kMaxPositions, engine.context,
+  add_lengths(app, engine);
+}
+
+void add_lengths(CLI::App& app, EngineOptions& engine) {
+  add_count(app, "--context", kMaxPositions, engine.context,
             "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
-  add_whole("--prefill-chunk", kMaxChunk, engine.prefill_chunk, "Prompt tokens computed at a time");
+  add_count(app, "--prefill-chunk", kMaxChunk, engine.prefill_chunk,
+            "Prompt tokens computed at a time");
   add_switch(app, "--exact", engine.exact,
              "f32 weights, activations and cache throughout; the CPU always computes so");
+}
+
+void add_prefill(CLI::App& app, EngineOptions& engine) {
+  add_value(
+      app, "--prefill", "PATH",
+      [&engine](const std::string& text) {
+        engine.prefill = find_prefill_path(text);
+        if (!engine.prefill && text != "auto") {
+          throw Error(
+              ErrorCode::kUsage,
+              fmt::format("--prefill is \"{}\"; it must be auto, batched, streamed or serial",
+                          text));
+        }
+      },
+      "How a GPU takes the prompt: batched with 16-bit weights kept, streamed (made again for each "
+      "chunk), serial (a token at a time); auto (default): the first that fits");
+  add_value(
+      app, "--vram", "SIZE",
+      [&engine](const std::string& text) { engine.vram_bytes = parse_memory("--vram", text); },
+      "Decide as on a card of this size, as 24G; default: this one");
 }
 
 void add_sampling(CLI::App& app, SamplingParams& sampling) {

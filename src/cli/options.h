@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apr/fit.h"
 #include "apr/generate.h"
 
 // CLI11 costs seconds in every file that includes it: options.cpp and command_line.cpp do.
@@ -35,6 +36,8 @@ struct EngineOptions {
   int64_t context = 0;        // positions; 0: what the run needs
   int64_t prefill_chunk = 0;  // tokens; 0: the backend's choice
   bool exact = false;
+  std::optional<PrefillPath> prefill;  // none: auto
+  uint64_t vram_bytes = 0;             // --vram; 0: the card's
 };
 
 // A flag without a value.
@@ -66,8 +69,14 @@ void add_devices(CLI::App& app, BackendOptions& backend);
 // Thrown out of the parsing of flags by --list-devices, which needs no MODEL.
 struct ListDevicesCalled {};
 
-// --threads, --context, --prefill-chunk, --exact.
+// --threads and what add_lengths() has.
 void add_engine(CLI::App& app, EngineOptions& engine);
+
+// --context, --prefill-chunk, --exact.
+void add_lengths(CLI::App& app, EngineOptions& engine);
+
+// --prefill and --vram: what a GPU's prefill is decided by.
+void add_prefill(CLI::App& app, EngineOptions& engine);
 
 // One flag for each sampling parameter, ranges from sampling_ranges(), and --seed.
 void add_sampling(CLI::App& app, SamplingParams& sampling);

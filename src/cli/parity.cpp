@@ -107,6 +107,7 @@ void ParityVerb::add_options(CLI::App& app) {
              "Compare every value of every op, each computed from the GPU's own inputs, and name "
              "the first that differs");
   add_engine(app, engine_);
+  add_prefill(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, false);
 }

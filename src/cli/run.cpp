@@ -91,6 +91,7 @@ void RunVerb::add_options(CLI::App& app) {
   add_values(app, "--stop", generate_.stop_strings,
              "End the answer before this text; may be given several times");
   add_engine(app, engine_);
+  add_prefill(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, true);
 }
@@ -181,6 +182,7 @@ int RunVerb::run() {
   const int64_t context = context_for(model.desc(), ids.size());
   const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
   report.backend = choice;
+  report.prefill = prefill_json(*backend);
   report.prefill_gemm = prefill_gemm_json(*backend);
   report.load_ms = ms_since(start);
   progress.clear();

@@ -33,6 +33,11 @@ const std::vector<VerbRow>& verb_table() {
        "  apr plan model.gguf\n"
        "  apr plan model.gguf --lowered --backend cuda\n",
        make_plan_verb},
+      {"fit", "whether a model fits a GPU, and which prefill it gets there; needs no GPU",
+       "  apr fit model.gguf --vram 24G\n"
+       "  apr fit model.gguf --vram 24G --context 20000 --json\n"
+       "  apr fit model.gguf --vram 80G --free 60000000000\n",
+       make_fit_verb},
       {"parity", "whether the GPU gives the CPU's answer",
        "  apr parity model.gguf\n"
        "  apr parity model.gguf --lengths 1..64,127,255 --exact\n"

@@ -28,6 +28,7 @@ std::unique_ptr<Verb> make_tensors_verb();
 std::unique_ptr<Verb> make_tokenize_verb();
 std::unique_ptr<Verb> make_logits_verb();
 std::unique_ptr<Verb> make_plan_verb();
+std::unique_ptr<Verb> make_fit_verb();
 std::unique_ptr<Verb> make_parity_verb();
 std::unique_ptr<Verb> make_bench_verb();
 std::unique_ptr<Verb> make_doctor_verb();

@@ -52,8 +52,6 @@ void announce(const PrefillDecision& decision) {
   log_note(decision.profile.precision_line());
   if (!decision.profile.refusal.empty()) {
     log_warning(decision.profile.refusal);
-  } else if (decision.profile.precision == PrefillPrecision::kFp8) {
-    log_warning("FP8_PREFILL=1: this version has no FP8 products; FP16 is used");
   }
   if (!decision.choice.line.empty()) {
     log_note(decision.choice.line);

@@ -201,6 +201,11 @@ PrefillDecision decide_prefill(const Plan& plan, const CudaBackendOptions& optio
   decision.free_bytes = visible_free_bytes(options, card.free_bytes);
   decision.profile =
       gpu_profile(card.compute_capability, environment, desc.attention.qk_norm, desc.arch);
+  if (decision.profile.precision == PrefillPrecision::kFp8) {
+    decision.profile.precision = PrefillPrecision::kFp16;
+    decision.profile.refusal =
+        "FP8_PREFILL=1 is refused: this version has no FP8 products; FP16 is used";
+  }
   const bool is_f16 = decision.gemm == PrefillGemm::kF16;
   decision.need = prefill_need(resident_estimate(*plan.model, needs_f32_cache(options) ? 4 : 2),
                                is_f16 ? 2 : 0, context);
