@@ -70,8 +70,8 @@ if(APR_WITH_CUDA)
     DEPS apr_test_cuda)
   apr_test(gpu_parity LABEL gpu SOURCES gpu_parity_test.cpp
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
-  apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp
-    DEPS apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
+  apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp gpu_moe_backend_test.cpp
+    DEPS apr_test_cuda apr_test_gguf apr_cpu apr_generate nlohmann_json::nlohmann_json)
   apr_test(gpu_decode LABEL gpu SOURCES gpu_sampler_test.cpp gpu_decode_test.cpp
     DEPS apr_generate apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp

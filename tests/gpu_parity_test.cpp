@@ -74,6 +74,7 @@ TEST_P(GpuOps, PlantedFaultsAreNamed) {
     for (const bool in_decode : {false, true}) {
       test::Fault fault;
       fault.op_idx = static_cast<int>(op_idx);
+      fault.n_experts = model_->desc().moe.n_experts;
       fault.in_decode = in_decode;
       fault.of_state = op.kind == OpKind::kKvAppend;
       test::FaultyBackend backend(*inner, fault);
@@ -92,7 +93,8 @@ TEST_P(GpuOps, PlantedFaultsAreNamed) {
 INSTANTIATE_TEST_SUITE_P(Dense, GpuOps,
                          ::testing::Values("tiny-qwen2-Q4_K_M", "tiny-qwen2-float",
                                            "tiny-qwen2-legacy", "tiny-qwen3-Q8_0", "tiny-qwen3-hot",
-                                           "tiny-qwen3-iqmix", "tiny-qwen3-kmix"),
+                                           "tiny-qwen3-iqmix", "tiny-qwen3-kmix",
+                                           "tiny-qwen3moe-mix"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -105,6 +105,36 @@ TEST(Lowering, FusesADenseDecodeLayerIntoFiveStages) {
   EXPECT_EQ(exec.stages.size(), 1U + 6U * 5U + 1U);
 }
 
+// The router's logits stay inside of its stage; what it chose and the input of the experts do not.
+TEST(Lowering, FusesALayerOfExpertsIntoFiveStages) {
+  const Model model = model_of("tiny-qwen3moe-mix");
+  const Plan plan = build_plan(model);
+  for (const bool decode : {true, false}) {
+    const ExecPlan exec = lower(plan, {.backend = BackendKind::kCuda,
+                                       .phase = decode ? Phase::kDecode : Phase::kPrefill,
+                                       .f16_rows = !decode});
+    std::vector<std::string> kernels;
+    for (size_t stage = 1; stage <= 5; ++stage) {
+      kernels.push_back(exec.stages[stage].kernel);
+    }
+    EXPECT_EQ(
+        kernels,
+        decode ? (std::vector<std::string>{"matvec", "attention", "matvec", "moe_route", "moe_ffn"})
+               : (std::vector<std::string>{"norm_rows", "project_attention", "project_add_norm",
+                                           "moe_route", "moe_ffn"}));
+    for (size_t id = 0; id < plan.values.size(); ++id) {
+      const std::string& name = plan.values[id].name;
+      const bool stored = exec.value_offset_bytes[id] >= 0;
+      if (name == "blk.0.ffn_gate_inp" || name == "blk.0.ffn_moe") {
+        EXPECT_FALSE(stored) << name;
+      } else if (name == "blk.0.ffn_norm" || name == "blk.0.ffn_expert_ids" ||
+                 name == "blk.0.ffn_expert_weights" || name == "blk.0.ffn_residual") {
+        EXPECT_TRUE(stored && exec.value_format[id] == ValueFormat::kF32) << name;
+      }
+    }
+  }
+}
+
 // What stands between two products of a layer is one stage with the first of them.
 TEST(Lowering, FusesPrefillProductsWithWhatFollowsThem) {
   const Model model = model_of("tiny-qwen3-kmix");
