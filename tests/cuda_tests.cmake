@@ -68,6 +68,7 @@ if(APR_WITH_CUDA)
   apr_test(gpu_projection LABEL gpu SOURCES gpu_projection_test.cpp gpu_product_rows_test.cpp
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
+  apr_test(gpu_fit LABEL gpu SOURCES gpu_fit_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_parity LABEL gpu SOURCES gpu_parity_test.cpp
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
   apr_test(gpu_backend LABEL gpu SOURCES gpu_backend_test.cpp gpu_moe_backend_test.cpp
