@@ -37,7 +37,7 @@ class RealModel(Base):
         return len(json.loads(process.stdout)["ids"])
 
     def test_a_prompt_of_20000_tokens_in_bounded_memory(self):
-        lines = [f"def f_{idx}(x):\n    return x + {idx}\n\n" for idx in range(2000)]
+        lines = [f"def f_{idx}(x):\n    return x + {idx}\n\n" for idx in range(1300)]
         while self.count("".join(lines)) > N_LONG:
             lines = lines[:-10]
         text = "".join(lines)
