@@ -16,6 +16,12 @@ BackendChoice chosen(bool forced) {
   return choose_backend(options);
 }
 
+// No cache of kernels: what one test "compiles" must not be found by another.
+void keep_no_kernels() {
+  ::setenv("XDG_CACHE_HOME", "relative", 1);
+  ::unsetenv("HOME");
+}
+
 TEST(GpuChoice, OfAnOpWithoutAKernelIsTheCpuWithTheOpNamed) {
   test::CudaDouble cuda;
   const Model model(open_model_file("demo"));  // a hybrid
@@ -47,7 +53,7 @@ TEST(GpuChoice, OfACardThatRefusesFallsToTheCpuAndLeavesNothingBehind) {
   for (const bool forced : {false, true}) {
     test::CudaDouble cuda;
     cuda.compile_status = NVRTC_ERROR_COMPILATION;
-    ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    keep_no_kernels();
     BackendChoice choice = chosen(forced);
     if (forced) {
       test::expect_error(ErrorCode::kBackendUnavailable, "--no-gpu",
@@ -97,7 +103,7 @@ TEST(GpuChoice, SaysWhichPrefillAndWhatDecided) {
   const Model model(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
   ::unsetenv("BATCHED_PREFILL");
   test::CudaDouble cuda;
-  ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+  keep_no_kernels();
   BackendChoice choice = chosen(true);
   EngineOptions engine;
   const auto batched = prefill_json(*make_backend(model, engine, choice, 16, 1));
