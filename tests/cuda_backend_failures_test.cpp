@@ -25,9 +25,8 @@ struct Outcome {
 };
 
 // All matrices of one type: few kernels to compile, so that the runs are short.
-std::vector<std::byte> model_image() {
-  test::GgufWriter model =
-      test::GgufWriter::copy_of(test::open_gguf(test::model_fixture("tiny-qwen3-iqmix")));
+std::vector<std::byte> model_image(const char* fixture) {
+  test::GgufWriter model = test::GgufWriter::copy_of(test::open_gguf(test::model_fixture(fixture)));
   for (test::WriterTensor& tensor : model.tensors()) {
     if (tensor.shape.size() > 1) {
       test::retype_tensor(tensor, test::kTypeMxfp4);
@@ -38,6 +37,9 @@ std::vector<std::byte> model_image() {
 
 class BackendFailures : public testing::Test {
  protected:
+  explicit BackendFailures(const char* fixture = "tiny-qwen3-iqmix")
+      : image_(model_image(fixture)) {}
+
   void SetUp() override {
     // No cache of kernels: every construction compiles, that is, calls the fake NVRTC.
     ::setenv("XDG_CACHE_HOME", "relative", 1);
@@ -150,11 +152,20 @@ class BackendFailures : public testing::Test {
     }
   }
 
-  const std::vector<std::byte> image_ = model_image();
+  const std::vector<std::byte> image_;
   const Model model_{test::open_gguf_image(image_)};
 };
 
 TEST_F(BackendFailures, WithSixteenBitWeightsKept) {
+  fail_each_call({.context = 64, .prefill_gemm = PrefillGemm::kF16});
+}
+
+class ExpertBackendFailures : public BackendFailures {
+ protected:
+  ExpertBackendFailures() : BackendFailures("tiny-qwen3moe-mix") {}
+};
+
+TEST_F(ExpertBackendFailures, WithSixteenBitWeightsKept) {
   fail_each_call({.context = 64, .prefill_gemm = PrefillGemm::kF16});
 }
 

@@ -62,6 +62,7 @@ Json ops_json(const OpParityReport& ops) {
     failed.push_back(op_json(op));
   }
   Json json = {{"compared", ops.n_compared},
+               {"rerouted", ops.n_rerouted},
                {"inputs", "the backend's own, for the oracle too"},
                {"first_bad_op", failed.empty() ? Json() : failed[0]},
                {"failed", failed},
@@ -172,6 +173,12 @@ std::string parity_text(const ParityReport& report) {
   }
   text += fmt::format("ops {}: {} values, each from the backend's own inputs; the worst by kind:\n",
                       report.ops->passed() ? "PASS" : "FAIL", report.ops->n_compared);
+  if (report.ops->n_rerouted > 0) {
+    text += fmt::format(
+        "  {} choices of experts differ among router logits within the bound; the oracle took them "
+        "over\n",
+        report.ops->n_rerouted);
+  }
   for (const OpParity& op : report.ops->worst) {
     text += fmt::format("  {:<16} {:>9.3g} of {:>9.3g}  {} {} ({})\n", op_kind_name(op.kind),
                         op.relative_linf, op.bound, op.op, op.value == op.op ? "" : op.value,
