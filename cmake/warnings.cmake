@@ -17,10 +17,14 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_link_options(-static-libstdc++ -static-libgcc)
 endif()
 
-# apr_layer(NAME SOURCES... DEPS...): the static library apr_NAME of one layer.
+# apr_layer(NAME [COLD] SOURCES... DEPS...): the static library apr_NAME of one layer. COLD: code that
+# runs once a start or a step, compiled with -O1, a fifth faster.
 function(apr_layer name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "" "SOURCES;DEPS" ${ARGN})
   add_library(apr_${name} STATIC ${arg_SOURCES})
+  if(arg_COLD)
+    target_compile_options(apr_${name} PRIVATE -O1)
+  endif()
   target_include_directories(apr_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_BINARY_DIR}/generated)
   target_link_libraries(apr_${name} PUBLIC ${arg_DEPS})

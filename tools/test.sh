@@ -88,7 +88,6 @@ run_fuzz_targets() {
   local target n_targets=0
   for target in $(find build-fuzz -type f -executable -name '*_fuzz' | sort); do
     say "== fuzz $(basename "$target")"
-    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
     run_fuzz_target "$target" "${APR_FUZZ_SECONDS:-60}" &
     n_targets=$((n_targets + 1))
   done
