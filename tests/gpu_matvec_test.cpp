@@ -8,42 +8,17 @@
 #include <random>
 
 #include "apr/error.h"
-#include "apr_quant_files.h"
 #include "cuda/launch_matvec.h"
 #include "cuda/weights.h"
 #include "support/gpu.h"
 #include "support/quant_golden.h"
+#include "support/quant_offsets.h"
 
 namespace apr::cuda {
 namespace {
 
 constexpr float kGuard = -12345.0F;
 constexpr float kEps = 1e-6F;
-
-// |offset| of the weights of a block: what a kernel adds and subtracts beside the weight itself.
-template <class T>
-void block_offsets(const std::byte* block, float* out) {
-  for (int elem = 0; elem < T::kBlockElems; ++elem) {
-    if constexpr (T::kBlockElems > 1) {
-      const quant::RawBlock<T> raw{reinterpret_cast<const uint8_t*>(block)};
-      out[elem] = std::abs(T::affine(raw, elem / T::kGroupElems).offset);
-    } else {
-      out[elem] = 0.0F;
-    }
-  }
-}
-
-void offsets_of(const QuantType& type, const std::byte* block, float* out) {
-  switch (type.id) {
-#define APR_QUANT_TYPE(id, name, traits, file) \
-  case id:                                     \
-    return block_offsets<quant::traits>(block, out);
-#include "quant/type_rows.inc"
-#undef APR_QUANT_TYPE
-    default:
-      FAIL() << type.name;
-  }
-}
 
 // Blocks of a type with finite values of moderate size: those of the golden file, or for plain
 // types small numbers.
@@ -95,8 +70,8 @@ Matrix make_matrix(const QuantType& type, const Blocks& blocks, int64_t n_rows, 
   matrix.offsets.resize(matrix.weights.size());
   type.dequantize(matrix.raw.data(), n_blocks, matrix.weights.data());
   for (int64_t block = 0; block < n_blocks; ++block) {
-    offsets_of(type, matrix.raw.data() + block * type.block_bytes,
-               matrix.offsets.data() + block * type.block_elems);
+    test::block_offsets(type, matrix.raw.data() + block * type.block_bytes,
+                        matrix.offsets.data() + block * type.block_elems);
   }
   std::vector<std::byte> resident = matrix.raw;
   if (has_planes(type)) {
@@ -236,6 +211,37 @@ void check(const KernelLibrary& kernels, const DeviceFacts& device, const QuantT
   }
 }
 
+// Both matvec kernels of a type on device 0.
+struct TypeKernels {
+  explicit TypeKernels(const std::string& name)
+      : type(*find_quant_type(name)),
+        device(use_device(0)),
+        compiler(APR_TEST_KERNEL_CACHE),
+        kernels(compiler,
+                std::vector{kernel_row("matvec_mma." + name), kernel_row("matvec_fma." + name)},
+                device.architecture,
+                static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
+
+  // The product of a matrix with x.
+  std::vector<float> multiply(const Matrix& matrix, const DeviceBuffer& x, bool exact) const {
+    const DeviceBuffer y =
+        test::to_device<float>(std::vector<float>(static_cast<size_t>(matrix.n_rows), kGuard));
+    MatvecParams params{};
+    params.x = x.as<float>();
+    params.parts[0] = {matrix.ref, nullptr, y.as<float>()};
+    params.n_parts = 1;
+    const Stream stream = create_stream();
+    launch_matvec(kernels, stream, device, type, params, false, exact);
+    APR_CUDA(api().cudaStreamSynchronize(stream.get()));
+    return test::to_host<float>(y);
+  }
+
+  const QuantType& type;
+  DeviceFacts device;
+  KernelCompiler compiler;
+  KernelLibrary kernels;
+};
+
 TEST(GpuMatvec, IsWithinItsBoundOfTheExactProduct) {
   APR_NEED_GPU();
   const DeviceFacts device = use_device(0);
@@ -273,30 +279,15 @@ TEST(GpuMatvec, IsWithinItsBoundOfTheExactProduct) {
 
 TEST(GpuMatvec, KeepsWhatIsNotFinite) {
   APR_NEED_GPU();
-  const DeviceFacts device = use_device(0);
-  KernelCompiler compiler(APR_TEST_KERNEL_CACHE);
-  const QuantType& type = *find_quant_type("Q4_K");
-  const std::vector<KernelRow> rows{kernel_row("matvec_mma.Q4_K"), kernel_row("matvec_fma.Q4_K")};
-  const KernelLibrary kernels(
-      compiler, rows, device.architecture,
-      static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes);
+  const TypeKernels q4_k("Q4_K");
   std::mt19937 random(3);
-  const Matrix matrix = make_matrix(type, Blocks(type), 16, 512, random);
+  const Matrix matrix = make_matrix(q4_k.type, Blocks(q4_k.type), 16, 512, random);
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (const bool exact : {false, true}) {
       std::vector<float> x(512, 1.0F);
       x[300] = bad;
-      const DeviceBuffer x_device = test::to_device<float>(x);
-      const DeviceBuffer y_device = test::to_device<float>(std::vector<float>(16, kGuard));
-      MatvecParams params{};
-      params.x = x_device.as<float>();
-      params.parts[0] = {matrix.ref, nullptr, y_device.as<float>()};
-      params.n_parts = 1;
-      const Stream stream = create_stream();
-      launch_matvec(kernels, stream, device, type, params, false, exact);
-      APR_CUDA(api().cudaStreamSynchronize(stream.get()));
-      for (const float value : test::to_host<float>(y_device)) {
+      for (const float value : q4_k.multiply(matrix, test::to_device<float>(x), exact)) {
         EXPECT_FALSE(std::isfinite(value)) << "exact " << exact << ", x has " << bad;
       }
     }
@@ -305,36 +296,18 @@ TEST(GpuMatvec, KeepsWhatIsNotFinite) {
 
 TEST(GpuMatvec, GivesTheSameBitsAgain) {
   APR_NEED_GPU();
-  const DeviceFacts device = use_device(0);
-  KernelCompiler compiler(APR_TEST_KERNEL_CACHE);
-  const QuantType& type = *find_quant_type("Q6_K");
-  const std::vector<KernelRow> rows{kernel_row("matvec_mma.Q6_K"), kernel_row("matvec_fma.Q6_K")};
-  const KernelLibrary kernels(
-      compiler, rows, device.architecture,
-      static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes);
+  const TypeKernels q6_k("Q6_K");
   std::mt19937 random(5);
-  const Matrix matrix = make_matrix(type, Blocks(type), 4000, 1024, random);
+  const Matrix matrix = make_matrix(q6_k.type, Blocks(q6_k.type), 4000, 1024, random);
   std::normal_distribution<float> normal(0.0F, 1.0F);
   std::vector<float> x(1024);
   for (float& value : x) {
     value = normal(random);
   }
   const DeviceBuffer x_device = test::to_device<float>(x);
-  std::vector<float> first;
-  for (int repeat = 0; repeat < 20; ++repeat) {
-    const DeviceBuffer y_device = test::to_device<float>(std::vector<float>(4000, kGuard));
-    MatvecParams params{};
-    params.x = x_device.as<float>();
-    params.parts[0] = {matrix.ref, nullptr, y_device.as<float>()};
-    params.n_parts = 1;
-    const Stream stream = create_stream();
-    launch_matvec(kernels, stream, device, type, params, false, false);
-    APR_CUDA(api().cudaStreamSynchronize(stream.get()));
-    const std::vector<float> y = test::to_host<float>(y_device);
-    if (first.empty()) {
-      first = y;
-    }
-    ASSERT_EQ(y, first) << "repeat " << repeat;
+  const std::vector<float> first = q6_k.multiply(matrix, x_device, false);
+  for (int repeat = 1; repeat < 20; ++repeat) {
+    ASSERT_EQ(q6_k.multiply(matrix, x_device, false), first) << "repeat " << repeat;
   }
 }
 
