@@ -16,10 +16,6 @@ namespace {
 constexpr uint32_t kAppendWarps = 8;
 constexpr uint32_t kTokenThreads = 128;  // of attention_decode
 
-uint32_t blocks_for(int64_t n_elems, int64_t per_block) {
-  return static_cast<uint32_t>((n_elems + per_block - 1) / per_block);
-}
-
 struct FlashLaunch {
   int64_t rows;  // of a block
   uint32_t threads, shared_bytes;
@@ -116,6 +112,20 @@ QkRopeAppendParams Attention::preparation(const AttentionCall& call) const {
   return params;
 }
 
+template <class Params>
+Params Attention::unsplit(const AttentionCall& call) const {
+  Params params{};
+  params.step = step_;
+  params.q = call.q;
+  params.cache = call.cache;
+  params.gate = call.gate;
+  params.y = call.y;
+  params.n_heads = static_cast<int32_t>(desc_.n_heads);
+  params.n_kv_heads = static_cast<int32_t>(desc_.n_kv_heads);
+  params.scale = call.scale;
+  return params;
+}
+
 void Attention::append(const AttentionCall& call) const {
   launch(kernels_, options_.f32_cache ? "qk_rope_append.f32" : "qk_rope_append.f16",
          {.grid_x = static_cast<uint32_t>(call.n_tokens),
@@ -127,17 +137,9 @@ void Attention::append(const AttentionCall& call) const {
 }
 
 void Attention::token_by_token(const AttentionCall& call) const {
-  AttentionDecodeParams params{};
-  params.step = step_;
-  params.q = call.q;
-  params.cache = call.cache;
-  params.gate = call.gate;
-  params.y = call.y;
+  auto params = unsplit<AttentionDecodeParams>(call);
   params.partial = partial_.as<float>();
   params.counters = counters_.as<uint32_t>();
-  params.n_heads = static_cast<int32_t>(desc_.n_heads);
-  params.n_kv_heads = static_cast<int32_t>(desc_.n_kv_heads);
-  params.scale = call.scale;
   launch(kernels_,
          fmt::format("attention_decode.{}.{}.{}", options_.f32_cache ? "f32" : "f16",
                      desc_.head_dim, desc_.n_heads / desc_.n_kv_heads),
@@ -172,15 +174,7 @@ void Attention::split(const AttentionCall& call, bool fused) const {
 
 void Attention::flash(const AttentionCall& call) const {
   const FlashLaunch shape = flash_launch_for(desc_.head_dim);
-  AttentionPrefillParams params{};
-  params.step = step_;
-  params.q = call.q;
-  params.cache = call.cache;
-  params.gate = call.gate;
-  params.y = call.y;
-  params.n_heads = static_cast<int32_t>(desc_.n_heads);
-  params.n_kv_heads = static_cast<int32_t>(desc_.n_kv_heads);
-  params.scale = call.scale;
+  const auto params = unsplit<AttentionPrefillParams>(call);
   const int64_t group = desc_.n_heads / desc_.n_kv_heads;
   launch(kernels_, fmt::format("attention_prefill.{}", desc_.head_dim),
          {.grid_x = static_cast<uint32_t>(desc_.n_kv_heads),

@@ -40,6 +40,9 @@ class Attention {
 
  private:
   QkRopeAppendParams preparation(const AttentionCall& call) const;
+  // AttentionPrefillParams, and the part of AttentionDecodeParams that is alike.
+  template <class Params>
+  Params unsplit(const AttentionCall& call) const;
   void append(const AttentionCall& call) const;
   void token_by_token(const AttentionCall& call) const;
   void split(const AttentionCall& call, bool fused) const;

@@ -8,6 +8,15 @@
 
 namespace apr::cuda {
 
+inline int64_t divide_up(int64_t n, int64_t by) {
+  return (n + by - 1) / by;
+}
+
+// Blocks that hold n_elems, per_block each: an axis of a grid.
+inline uint32_t blocks_for(int64_t n_elems, int64_t per_block) {
+  return static_cast<uint32_t>(divide_up(n_elems, per_block));
+}
+
 struct LaunchConfig {
   uint32_t grid_x = 1, grid_y = 1, grid_z = 1;  // blocks
   uint32_t block_x = 1;                         // threads

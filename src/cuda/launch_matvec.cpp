@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "apr/error.h"
-#include "apr_quant_files.h"
+#include "cuda/quant_traits.h"
 #include "matvec_layout.cuh"
 
 namespace apr::cuda {
@@ -13,39 +12,17 @@ namespace {
 
 constexpr uint32_t kFmaWarps = 8;  // of a block
 
-int64_t divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
-
-// What a type's kernels keep in shared memory.
-struct MatvecShared {
-  int64_t ring_bytes;  // of all warps; 0: a plain type, which has no tensor-core kernel
-  int group_elems;
-};
-
-template <class T>
-constexpr MatvecShared shared_of() {
-  if constexpr (T::kBlockElems == 1) {
-    return {0, 0};
-  } else {
-    return {kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>(), T::kGroupElems};
-  }
-}
+}  // namespace
 
 MatvecShared matvec_shared(const QuantType& type) {
-  switch (type.id) {
-#define APR_QUANT_TYPE(id, name, traits, file) \
-  case id:                                     \
-    return shared_of<quant::traits>();
-#include "quant/type_rows.inc"
-#undef APR_QUANT_TYPE
-    default:
-      break;
-  }
-  check_failed("type is in the table", __FILE__, __LINE__, std::string(type.name));
+  return visit_quant_type(type, []<class T>() -> MatvecShared {
+    if constexpr (T::kBlockElems == 1) {
+      return {0, 0};
+    } else {
+      return {kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>(), T::kGroupElems};
+    }
+  });
 }
-
-}  // namespace
 
 MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm) {
   MatvecSplit best{1, 1};

@@ -21,6 +21,13 @@ struct MatvecSplit {
 // 16 rows, n_units units a row, on n_sm multiprocessors.
 MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm);
 
+// What the tensor-core matvec of a type keeps in shared memory beside the staged x.
+struct MatvecShared {
+  int64_t ring_bytes;  // of all warps; 0: a plain type, which has no such kernel
+  int group_elems;
+};
+MatvecShared matvec_shared(const QuantType& type);
+
 // Whether matvec_mma can multiply matrices of `type` with n_cols columns: a block type, whole
 // scales of x, and room in shared memory.
 bool matvec_mma_fits(const QuantType& type, int64_t n_cols, const DeviceFacts& device);

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "apr/error.h"
-#include "apr_quant_files.h"
 #include "cuda/error.h"
 #include "cuda/launch_matvec.h"
 #include "cuda/launch_product_rows.h"
+#include "cuda/quant_traits.h"
 #include "matvec_layout.cuh"
 #include "moe_gemm_layout.cuh"
 
@@ -22,38 +22,15 @@ constexpr int64_t kRouterTokens = 8;            // of a block of moe_router.8
 constexpr int64_t kRouterExperts = 4 * kWarps;  // of it at once
 constexpr int64_t kFmaBlocksOfSm = 8;
 
-int64_t divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
-
-// What a type's kernels keep in shared memory.
-struct MoeShared {
-  int64_t ring_bytes = 0;  // of moe_matvec's warps
-  int group_elems = 0;
-  int64_t gemm_bytes = 0;
-};
-
-template <class T>
-MoeShared shared_of() {
-  if constexpr (T::kBlockElems == 1) {
-    return {};
-  } else {
-    return {kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>(), T::kGroupElems,
-            moe_gemm_shared_bytes<T>()};
-  }
-}
-
-MoeShared moe_shared(const QuantType& type) {
-  switch (type.id) {
-#define APR_QUANT_TYPE(id, name, traits, file) \
-  case id:                                     \
-    return shared_of<quant::traits>();
-#include "quant/type_rows.inc"
-#undef APR_QUANT_TYPE
-    default:
-      break;
-  }
-  check_failed("type is in the table", __FILE__, __LINE__, std::string(type.name));
+// Of moe_gemm; 0 of a plain type.
+int64_t gemm_shared_bytes(const QuantType& type) {
+  return visit_quant_type(type, []<class T>() -> int64_t {
+    if constexpr (T::kBlockElems == 1) {
+      return 0;
+    } else {
+      return moe_gemm_shared_bytes<T>();
+    }
+  });
 }
 
 int64_t dynamic_shared_bytes(const DeviceFacts& device) {
@@ -214,7 +191,7 @@ void Moe::matvec(const Weight& stack, const Weight* second, MoeMatvecParams para
   const MatvecSplit split = matvec_split(params.sums != 0 ? tiles_of_slot : n_used_ * tiles_of_slot,
                                          n_units, device_.n_sm);
   params.n_col_warps = split.n_col_warps;
-  const MoeShared shared = moe_shared(*stack.type);
+  const MatvecShared shared = matvec_shared(*stack.type);
   launch(kernels_,
          fmt::format("moe_matvec.{}{}", stack.type->name, second == nullptr ? "" : ".swiglu"),
          {.grid_x = split.n_blocks,
@@ -353,7 +330,7 @@ void Moe::multiply_gemm(const Product& product, const F16Rows& x, int64_t n_pair
          {.grid_x = static_cast<uint32_t>(most_moe_tiles(n_pairs, n_experts_)),
           .grid_y = static_cast<uint32_t>(divide_up(stack.n_rows, kMoeGemmRows)),
           .block_x = kMoeGemmWarps * 32,
-          .shared_bytes = static_cast<uint32_t>(moe_shared(*stack.type).gemm_bytes),
+          .shared_bytes = static_cast<uint32_t>(gemm_shared_bytes(*stack.type)),
           .overlap = true},
          stream_, params);
 }

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "apr/error.h"
-#include "apr_quant_files.h"
+#include "cuda/quant_traits.h"
 
 namespace apr::cuda {
 namespace {
@@ -66,26 +65,14 @@ void pack(const std::byte* raw, int64_t n_rows, int64_t n_cols, std::byte* plane
   }
 }
 
-template <class T>
-PlanesOf planes_of_type() {
-  if constexpr (T::kBlockElems == 1) {
-    return {nullptr, nullptr};
-  } else {
-    return {&quant::planes_bytes<T>, &pack<T>};
-  }
-}
-
 PlanesOf planes_of(const QuantType& type) {
-  switch (type.id) {
-#define APR_QUANT_TYPE(id, name, traits, file) \
-  case id:                                     \
-    return planes_of_type<quant::traits>();
-#include "quant/type_rows.inc"
-#undef APR_QUANT_TYPE
-    default:
-      break;
-  }
-  check_failed("type is in the table", __FILE__, __LINE__, std::string(type.name));
+  return visit_quant_type(type, []<class T>() -> PlanesOf {
+    if constexpr (T::kBlockElems == 1) {
+      return {nullptr, nullptr};
+    } else {
+      return {&quant::planes_bytes<T>, &pack<T>};
+    }
+  });
 }
 
 }  // namespace

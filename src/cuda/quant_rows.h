@@ -8,9 +8,6 @@
 
 namespace apr::cuda {
 
-// How weights lie on the device (kernels/quant/device.cuh); plain types (F32, F16, BF16) are kRaw.
-enum class Layout { kRaw, kPlanes };
-
 // "dequant.Q4_K.planes.f16", "absmax.Q4_K", "embed.Q4_K", "matvec_fma.Q4_K",
 // "matvec_fma.Q4_K.swiglu", "matvec_mma.Q4_K", "matvec_mma.Q4_K.swiglu", "moe_fma.Q4_K",
 // "moe_gemm.Q4_K", "moe_matvec.Q4_K", "moe_matvec.Q4_K.swiglu", ...

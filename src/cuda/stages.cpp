@@ -17,10 +17,6 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kMostMatvecRows = 4;  // logit rows that are cheaper one by one
 
-uint32_t blocks_for(int64_t n_elems, int64_t per_block) {
-  return static_cast<uint32_t>((n_elems + per_block - 1) / per_block);
-}
-
 // The columns of a row in blocks of 256 threads with 8 values each.
 uint32_t octet_blocks(int64_t n_cols) {
   return blocks_for(n_cols, 8 * kThreads);
