@@ -2,7 +2,10 @@
 // (sm_80 and later).
 #pragma once
 
+#include "async_copy.cuh"
+#include "matvec_layout.cuh"
 #include "mma.cuh"
+#include "named_barrier.cuh"
 #include "staged_x.cuh"
 
 namespace apr {
@@ -67,6 +70,66 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const S
         value += affine.offset * static_cast<float>(x_sum);
       }
       sums[half] += x_scale * value;
+    }
+  }
+}
+
+// The sums of a tile's 16 rows, by each warp of a block.
+template <int kWeights>
+using TileSums = float[kWeights][kMatvecWarps][kUnitRows];
+
+// This warp's share of a tile, weight by weight, from its `ring`, which copy_next(slot) refills as
+// slots fall free; `slot` goes on from tile to tile.
+template <class T, int kWeights, class CopyNext>
+__device__ __forceinline__ void multiply_tile(const uint8_t* ring, const StagedX& x, int first_unit,
+                                              int n_units, int n_col_warps, int& slot,
+                                              const CopyNext& copy_next,
+                                              TileSums<kWeights>& partial) {
+  constexpr int kSlots = ring_slots<T>();
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+#pragma unroll 1
+  for (int weight = 0; weight < kWeights; ++weight) {
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll 1
+    for (int unit = first_unit; unit < n_units; unit += n_col_warps) {
+      copy_groups_wait<kSlots - 2>();
+      __syncwarp();
+      copy_next(slot == 0 ? kSlots - 1 : slot - 1);
+      multiply_unit<T>(ring + slot * quant::unit_bytes<T>(), x, unit, sums);
+      slot = slot == kSlots - 1 ? 0 : slot + 1;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // over the lanes of one row
+      sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
+      sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+    }
+    if (lane % 4 == 0) {
+      partial[weight][warp][lane / 4] = sums[0];
+      partial[weight][warp][lane / 4 + 8] = sums[1];
+    }
+  }
+}
+
+// Waits for the warps of a tile alone. The next tile's sums go to another buffer, so one barrier a
+// tile is enough.
+__device__ __forceinline__ void wait_for_tile(int tile_slot, int n_col_warps) {
+  if (n_col_warps == 1) {
+    __syncwarp();
+  } else {
+    named_barrier(1 + tile_slot, n_col_warps * kWarpSize);
+  }
+}
+
+// The sums of row `lane` of a tile over its warps, of which this is the first, in their order.
+template <int kWeights>
+__device__ __forceinline__ void join_warps(const TileSums<kWeights>& partial, int n_col_warps,
+                                           float (&value)[kWeights]) {
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+#pragma unroll
+  for (int weight = 0; weight < kWeights; ++weight) {
+    value[weight] = 0.0f;
+    for (int from = 0; from < n_col_warps; ++from) {
+      value[weight] += partial[weight][warp + from][lane];
     }
   }
 }

@@ -129,45 +129,14 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   __syncthreads();
 
   int slot = 0, buffer = 0;
-  const int g = lane / 4;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
-#pragma unroll 1
-    for (int weight = 0; weight < kWeights; ++weight) {
-      float sums[2] = {0.0f, 0.0f};
-#pragma unroll 1
-      for (int unit = first_unit; unit < n_units; unit += p.n_col_warps) {
-        copy_groups_wait<kSlots - 2>();
-        __syncwarp();
-        copy_next(slot == 0 ? kSlots - 1 : slot - 1);
-        multiply_unit<T>(ring + slot * kUnitBytes, x, unit, sums);
-        slot = slot == kSlots - 1 ? 0 : slot + 1;
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {  // over the lanes of one row
-        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
-        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
-      }
-      if (lane % 4 == 0) {
-        partial[buffer][weight][warp][g] = sums[0];
-        partial[buffer][weight][warp][g + 8] = sums[1];
-      }
-    }
-    // The warps of this tile alone. The other buffer takes the next tile, so one barrier a tile is
-    // enough.
-    if (p.n_col_warps == 1) {
-      __syncwarp();
-    } else {
-      named_barrier(1 + tile_slot, p.n_col_warps * kWarpSize);
-    }
+    multiply_tile<T, kWeights>(ring, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
+                               partial[buffer]);
+    wait_for_tile(tile_slot, p.n_col_warps);
     if (first_unit == 0 && lane < kUnitRows) {
       const int row = tile * kUnitRows + lane;  // of all slots, where they lie under each other
-      float value[kWeights] = {};
-#pragma unroll
-      for (int weight = 0; weight < kWeights; ++weight) {
-        for (int from = 0; from < p.n_col_warps; ++from) {
-          value[weight] += partial[buffer][weight][warp + from][lane];
-        }
-      }
+      float value[kWeights];
+      join_warps(partial[buffer], p.n_col_warps, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
       } else {
