@@ -29,6 +29,7 @@ struct CudaBackendOptions {
   // none: APR_QWEN35_PREFILL_ATTENTION, else flash; exact mode is f32
   std::optional<PrefillAttention> prefill_attention = {};
   std::optional<PrefillPath> prefill_path = {};  // none: BATCHED_PREFILL, else memory decides
+  bool fp8_prefill_off = false;  // FP8_PREFILL is not followed: a guard refused what it gave
   // Memory of the card that is decided for; 0: the real one's. The decision sees no more free
   // memory than such a card has.
   uint64_t vram_bytes = 0;

@@ -189,7 +189,11 @@ MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, cons
 }
 
 PrefillDecision decide_prefill(const Plan& plan, const CudaBackendOptions& options,
-                               const FitEnvironment& environment, const CardFacts& card) {
+                               const FitEnvironment& asked, const CardFacts& card) {
+  FitEnvironment environment = asked;
+  if (options.fp8_prefill_off) {
+    environment.fp8_prefill.reset();
+  }
   const ModelDesc& desc = plan.model->desc();
   const int64_t context = context_of(plan, options);
   const std::vector<int64_t> chunks = chunks_of(options, context);
