@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
 #include <charconv>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 #include <system_error>
 
+#include "base/cache_file.h"
 #include "base/log.h"
 #include "cuda/content_hash.h"
 
@@ -111,29 +108,10 @@ void KernelCache::store(const std::string& key, const CompiledKernel& kernel) {
   if (dir_.empty()) {
     return;
   }
-  static std::atomic<uint64_t> counter{0};
-  std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error) {
-    return note_failure(error.message());
-  }
-  const fs::path path = dir_ / (key + std::string(kSuffix));
-  const fs::path temporary = dir_ / fmt::format("{}.{}.{}.tmp", key, ::getpid(), counter++);
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    const std::string text = serialise(kernel);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    file.close();
-    if (!file) {
-      const std::string reason = std::strerror(errno);
-      fs::remove(temporary, error);
-      return note_failure(reason);
-    }
-  }
-  fs::rename(temporary, path, error);
-  if (error) {
-    note_failure(error.message());
-    fs::remove(temporary, error);
+  const std::string failure =
+      write_whole_file(dir_ / (key + std::string(kSuffix)), serialise(kernel));
+  if (!failure.empty()) {
+    note_failure(failure);
   }
 }
 
@@ -145,15 +123,7 @@ void KernelCache::note_failure(const std::string& reason) {
 }
 
 fs::path kernel_cache_dir() {
-  for (const auto& [variable, inner] :
-       {std::pair{"XDG_CACHE_HOME", "apr"}, std::pair{"HOME", ".cache/apr"}}) {
-    const char* value = std::getenv(variable);
-    // The XDG rules have a relative path ignored.
-    if (value != nullptr && fs::path(value).is_absolute()) {
-      return fs::path(value) / inner;
-    }
-  }
-  return {};
+  return cache_dir();
 }
 
 CacheUse kernel_cache_use(const fs::path& dir) {
