@@ -65,6 +65,9 @@ std::optional<PrefillFacts> prefill_facts(const Backend& backend);
 // What a device reaches, measured.
 struct DeviceSpeed {
   double bytes_per_s = 0.0;  // read and written together by a copy of 512 MiB on the device
+// Who makes the machine code of kernels: "NVRTC 13.0, driver for CUDA 13.0"; "" without CUDA.
+std::string toolchain();
+
   double flops_per_s = 0.0;  // of cuBLAS: f16 matrices of 8192 x 8192, sums in f32
 };
 

@@ -1,7 +1,12 @@
 // What a backend says of itself through apr/cuda.h.
+#include <fmt/format.h>
+
 #include "apr/cuda.h"
 #include "cuda/backend.h"
+#include "cuda/driver_failure.h"
+#include "cuda/error.h"
 #include "cuda/memory_plan.h"
+#include "cuda/nvrtc.h"
 #include "cuda/prefill_gemm.h"
 
 namespace apr::cuda {
@@ -47,3 +52,9 @@ std::optional<PrefillFacts> prefill_facts(const Backend& backend) {
 }
 
 }  // namespace apr::cuda
+std::string toolchain() {
+  int version = 0;
+  static_cast<void>(api().cudaDriverGetVersion(&version));  // leaves 0 where there is no driver
+  return fmt::format("NVRTC {}, driver for CUDA {}", nvrtc_version(), cuda_version_text(version));
+}
+
