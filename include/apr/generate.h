@@ -63,6 +63,7 @@ struct GenerateOptions {
   std::vector<std::string> stop_strings;  // the answer ends before the first one found
   SamplingParams sampling;
   bool ignore_eos = false;
+  bool per_token_prefill = false;  // the prompt goes one token at a time
 };
 
 struct GenerateResult {
@@ -80,6 +81,10 @@ struct GenerateCallbacks {
   std::function<void(TokenId id, const std::string& text)> on_token;
   std::function<void(int64_t done_tokens, int64_t total_tokens)> on_prefill;
 };
+
+// Throws kUsage for an empty prompt, kInvalidFormat (both counts named) for one that leaves no room
+// for an answer in `context` positions.
+void check_prompt_fits(int64_t n_prompt_tokens, int64_t context, const ModelDesc& desc);
 
 // Feeds `prompt` to a reset backend and generates. Throws kInvalidFormat when the prompt does not
 // fit the context (both counts named), kInference; `cancel` may be null.

@@ -35,7 +35,8 @@ nlohmann::ordered_json run_json(const RunReport& report) {
                                  {"used_gpu", report.backend.used_gpu()},
                                  {"backend", report.backend.to_json()},
                                  {"prefill", report.prefill},
-                                 {"prefill_gemm", report.prefill_gemm}};
+                                 {"prefill_gemm", report.prefill_gemm},
+                                 {"parity", report.parity}};
   if (report.max_tokens) {
     json["max_tokens"] = *report.max_tokens;
   }
@@ -65,6 +66,9 @@ int report_error(const Error& error, OutputFormat format) {
                      {"message", error.what()}};
     if (const auto* refused = dynamic_cast<const RefusedBackend*>(&error)) {
       json["backend"] = refused->choice().to_json();
+      if (!refused->parity().is_null()) {
+        json["parity"] = refused->parity();
+      }
     }
     write_json(json, !is_stream);
   }

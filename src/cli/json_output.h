@@ -16,6 +16,7 @@ struct RunReport {
   BackendChoice backend;
   nlohmann::ordered_json prefill;       // as prefill_json
   nlohmann::ordered_json prefill_gemm;  // as prefill_gemm_json
+  nlohmann::ordered_json parity;        // as ParityRecord
   std::optional<int64_t> max_tokens;
   GenerateResult result;
   double load_ms = 0.0;
@@ -34,7 +35,8 @@ nlohmann::ordered_json final_event(const RunReport& report);
 
 // Says on stderr, and in a JSON format also on stdout, what went wrong; returns the exit code.
 // Object: {"error": {"code", "name", "message"}}, with "event": "error" in ndjson; of a
-// RefusedBackend with "backend", as in an answer.
+// RefusedBackend with "backend" and, where the gates judged,
+// "parity", as in an answer.
 int report_error(const Error& error, OutputFormat format);
 
 }  // namespace apr::cli

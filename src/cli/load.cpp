@@ -52,8 +52,7 @@ BackendChoice choose_backend(const BackendOptions& options) {
 
 GgufFile open_model_file(const std::string& model) {
   if (model == "demo") {
-    return GgufFile::from_memory({apr_demo_model_begin, apr_demo_model_end}, model,
-                                 quant_type_layout, quant_type_label);
+    return GgufFile::from_memory(demo_image(), model, quant_type_layout, quant_type_label);
   }
   if (model.find("://") != std::string::npos) {
     throw Error(ErrorCode::kUsage,
@@ -62,6 +61,10 @@ GgufFile open_model_file(const std::string& model) {
                             model));
   }
   return GgufFile::open(model, quant_type_layout, quant_type_label);
+}
+
+std::span<const std::byte> demo_image() {
+  return {apr_demo_model_begin, apr_demo_model_end};
 }
 
 void check_context(const Model& model, int64_t context) {
@@ -95,6 +98,7 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
                                              .max_logit_rows = max_logit_rows,
                                              .exact = engine.exact,
                                              .prefill_path = engine.prefill,
+                                             .fp8_prefill_off = engine.fp8_prefill_off,
                                              .vram_bytes = engine.vram_bytes});
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBackendUnavailable) {
@@ -111,11 +115,17 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
   if (engine.prefill || engine.vram_bytes > 0) {
     log_note("--prefill and --vram are ignored: they are of a GPU");
   }
+  return make_cpu(model, engine, context, max_logit_rows);
+}
+
+std::unique_ptr<Backend> make_cpu(const Model& model, const EngineOptions& engine, int64_t context,
+                                  int64_t max_logit_rows, KernelSet kernels) {
   CpuBackendOptions options;
   options.n_threads = engine.n_threads;
   options.context = context;
   options.prefill_chunk = engine.prefill_chunk;
   options.max_logit_rows = max_logit_rows;
+  options.kernels = kernels;
   return make_cpu_backend(model, options);
 }
 

@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "apr/backend.h"
 #include "apr/error.h"
@@ -29,12 +31,15 @@ struct BackendChoice {
 // A forced backend that could not run: nothing did. `choice.reason` is the message.
 class RefusedBackend : public Error {
  public:
-  RefusedBackend(ErrorCode code, const std::string& message)
-      : Error(code, message), choice_{"gpu", "none", message} {}
+  // `parity`: what the gates found, where they did.
+  RefusedBackend(ErrorCode code, const std::string& message, nlohmann::ordered_json parity = {})
+      : Error(code, message), choice_{"gpu", "none", message}, parity_(std::move(parity)) {}
   const BackendChoice& choice() const { return choice_; }
+  const nlohmann::ordered_json& parity() const { return parity_; }
 
  private:
   BackendChoice choice_;
+  nlohmann::ordered_json parity_;
 };
 
 // Decides before any file is touched. `check_gpu` answers whether a GPU can be used; it is not
@@ -51,6 +56,9 @@ BackendChoice choose_backend(const BackendOptions& options);
 // GgufFile::open, kUsage for a URL.
 GgufFile open_model_file(const std::string& model);
 
+// The bytes of the model inside the program.
+std::span<const std::byte> demo_image();
+
 // Throws kUsage for a --context above the model's.
 void check_context(const Model& model, int64_t context);
 
@@ -61,6 +69,10 @@ void check_context(const Model& model, int64_t context);
 std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& engine,
                                       BackendChoice& choice, int64_t context,
                                       int64_t max_logit_rows);
+
+// The same on the CPU, whatever was chosen.
+std::unique_ptr<Backend> make_cpu(const Model& model, const EngineOptions& engine, int64_t context,
+                                  int64_t max_logit_rows, KernelSet kernels = KernelSet::kFast);
 
 // {"requested", "ran", "reason"} of the products of a GPU's prefill; null of the CPU.
 nlohmann::ordered_json prefill_gemm_json(const Backend& backend);

@@ -38,6 +38,7 @@ struct EngineOptions {
   bool exact = false;
   std::optional<PrefillPath> prefill;  // none: auto
   uint64_t vram_bytes = 0;             // --vram; 0: the card's
+  bool fp8_prefill_off = false;        // no flag: a guard refused what FP8 gave
 };
 
 // A flag without a value.

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 
 #include "apr/error.h"
 #include "apr/generate.h"
 #include "base/log.h"
+#include "cli/gates.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/load.h"
@@ -26,6 +28,24 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// APR_QWEN35_SESSION_PREFILL=per-token: a prompt one token at a time. The guard takes its probe the
+// way a prompt goes without that.
+bool per_token_prefill() {
+  const char* value = std::getenv("APR_QWEN35_SESSION_PREFILL");
+  if (value == nullptr || std::string_view(value) == "batched") {
+    return false;
+  }
+  if (std::string_view(value) != "per-token") {
+    log_warning(
+        fmt::format("APR_QWEN35_SESSION_PREFILL is {}; it must be per-token or batched; "
+                    "batched is used",
+                    in_quotes(value)));
+    return false;
+  }
+  log_warning("APR_QWEN35_SESSION_PREFILL=per-token: the prompt goes one token at a time");
+  return true;
 }
 
 class RunVerb : public Verb {
@@ -48,6 +68,7 @@ class RunVerb : public Verb {
   std::optional<std::string> system_;
   std::optional<bool> thinking_;
   GenerateOptions generate_;
+  bool revalidate_ = false;
   BackendOptions backend_;
   EngineOptions engine_;
 };
@@ -93,6 +114,8 @@ void RunVerb::add_options(CLI::App& app) {
   add_engine(app, engine_);
   add_prefill(app, engine_);
   add_backend(app, backend_);
+  add_switch(app, "--revalidate", revalidate_,
+             "Compare the GPU with the CPU on the prompt also where a receipt says that it passed");
   add_output(app, output, true);
 }
 
@@ -180,13 +203,18 @@ int RunVerb::run() {
   const Tokenizer tokenizer(model.file());
   const std::vector<TokenId> ids = prompt_ids(model, tokenizer, text);
   const int64_t context = context_for(model.desc(), ids.size());
-  const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
+  check_context(model, context);
+  check_prompt_fits(static_cast<int64_t>(ids.size()), context, model.desc());
+  generate_.per_token_prefill = per_token_prefill();
+  const auto [backend, parity] = admit(
+      {model, model_, engine_, context, ids, tokenizer.bos_id(), revalidate_, cancel, progress},
+      choice);
   report.backend = choice;
   report.prefill = prefill_json(*backend);
   report.prefill_gemm = prefill_gemm_json(*backend);
+  report.parity = parity.to_json();
   report.load_ms = ms_since(start);
   progress.clear();
-  announce(choice, *backend);
 
   size_t n_printed_bytes = 0;
   int64_t n_tokens = 0;

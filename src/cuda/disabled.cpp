@@ -51,6 +51,10 @@ std::optional<PrefillFacts> prefill_facts(const Backend&) {
   return std::nullopt;
 }
 
+std::string toolchain() {
+  return {};
+}
+
 DeviceSpeed measure_speed(int) {
   throw_disabled();
 }

@@ -28,26 +28,12 @@ bool is_set(const std::atomic<bool>* cancel) {
   return cancel != nullptr && cancel->load(std::memory_order_relaxed);
 }
 
-void check_prompt(const Backend& backend, std::span<const TokenId> prompt) {
-  if (prompt.empty()) {
-    throw Error(ErrorCode::kUsage, "the prompt is empty: it has no token to continue from");
-  }
-  const auto n_prompt = static_cast<int64_t>(prompt.size());
-  if (n_prompt >= backend.context()) {
-    throw Error(ErrorCode::kInvalidFormat,
-                fmt::format("the prompt has {} tokens and the context holds {}, the answer "
-                            "included; shorten the prompt or raise the context (the model's is "
-                            "{})",
-                            n_prompt, backend.context(), backend.desc().context_length));
-  }
-}
-
 // Feeds the prompt in chunks; logits [vocab_rows] of its last token. False when cancelled.
 bool prefill(Backend& backend, std::span<const TokenId> prompt, std::span<float> logits,
-             const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
+             bool per_token, const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
   const auto n_prompt = static_cast<int64_t>(prompt.size());
   for (int64_t done = 0; done < n_prompt;) {
-    const int64_t n_rows = std::min(backend.max_rows(), n_prompt - done);
+    const int64_t n_rows = per_token ? 1 : std::min(backend.max_rows(), n_prompt - done);
     const bool is_last = done + n_rows == n_prompt;
     const std::array<int64_t, 1> last_row{n_rows - 1};
     if (is_set(cancel) ||
@@ -183,10 +169,23 @@ double GenerateResult::tok_per_sec() const {
              : static_cast<double>(tokens.size() - 1) * kMsPerSecond / decode_ms;
 }
 
+void check_prompt_fits(int64_t n_prompt_tokens, int64_t context, const ModelDesc& desc) {
+  if (n_prompt_tokens == 0) {
+    throw Error(ErrorCode::kUsage, "the prompt is empty: it has no token to continue from");
+  }
+  if (n_prompt_tokens >= context) {
+    throw Error(ErrorCode::kInvalidFormat,
+                fmt::format("the prompt has {} tokens and the context holds {}, the answer "
+                            "included; shorten the prompt or raise the context (the model's is "
+                            "{})",
+                            n_prompt_tokens, context, desc.context_length));
+  }
+}
+
 GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
                         std::span<const TokenId> prompt, const GenerateOptions& options,
                         const GenerateCallbacks& callbacks, const std::atomic<bool>* cancel) {
-  check_prompt(backend, prompt);
+  check_prompt_fits(static_cast<int64_t>(prompt.size()), backend.context(), backend.desc());
   StopMatcher matcher(options.stop_strings);
   StreamDecoder decoder(tokenizer);
   const std::span<const TokenId> stop_ids =
@@ -198,7 +197,8 @@ GenerateResult generate(Backend& backend, const Tokenizer& tokenizer,
 
   backend.reset();
   const Timer prefill_timer;
-  const bool is_prefilled = prefill(backend, prompt, source.logits(), callbacks, cancel);
+  const bool is_prefilled =
+      prefill(backend, prompt, source.logits(), options.per_token_prefill, callbacks, cancel);
   result.prefill_ms = prefill_timer.elapsed_ms();
   if (!is_prefilled) {
     result.finish_reason = FinishReason::kCancelled;

@@ -1,0 +1,58 @@
+// What a run on the GPU has to pass: the load gate and the guard on the prompt, or a receipt that
+// it passed them before.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cli/load.h"
+#include "cli/progress.h"
+
+namespace apr::cli {
+
+struct GateRequest {
+  const Model& model;
+  std::string name;  // as the user gave it, for messages; "demo": the one in the program
+  EngineOptions engine;
+  int64_t context = 0;              // positions of the run; more than the prompt has
+  std::span<const TokenId> prompt;  // the guard judges its end
+  std::optional<TokenId> bos;
+  bool revalidate = false;  // receipts are not looked at
+  const std::atomic<bool>* cancel = nullptr;
+  Progress& progress;
+};
+
+// What was found: "parity" of every JSON answer.
+struct ParityRecord {
+  std::string status = "not-run";     // "PASS", "FAILED", "skipped"
+  std::optional<double> cosine;       // of the load gate
+  std::optional<double> min_cosine;   // of the guard
+  int64_t positions = 0;              // judged by both
+  std::string source = "not-judged";  // of the guard's verdict: "fresh", "receipt"
+  nlohmann::ordered_json to_json() const;
+};
+
+struct Admitted {
+  std::unique_ptr<Backend> backend;
+  ParityRecord parity;
+};
+
+// Makes the backend that `choice` names: make_backend, in tests another. Asked again for exact
+// kernels, or without FP8, where those that were measured are not good enough.
+using MakeBackend =
+    std::function<std::unique_ptr<Backend>(const EngineOptions& engine, BackendChoice& choice)>;
+
+// A backend for the run, and one line on stderr about which and why. A GPU that fails the load gate
+// or the guard, or that stops, is refused where it was forced: throws RefusedBackend with
+// kParityFailed (the load gate) or kBackendUnavailable. Where it was not forced the CPU runs, and
+// `choice` says so. Throws kInference where the CPU's own logits are not finite; kInterrupted.
+Admitted admit(const GateRequest& request, BackendChoice& choice, const MakeBackend& make);
+
+// The same with make_backend.
+Admitted admit(const GateRequest& request, BackendChoice& choice);
+
+}  // namespace apr::cli
