@@ -44,6 +44,11 @@ if(APR_WITH_CUDA)
     ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
   target_compile_options(moe_on_host_test PRIVATE -w)
 
+  apr_test(small_gemm_on_host LABEL unit SOURCES small_gemm_on_host_test.cpp DEPS apr_cpu)
+  target_include_directories(small_gemm_on_host_test BEFORE PRIVATE
+    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+  target_compile_options(small_gemm_on_host_test PRIVATE -w)
+
   # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)
   target_compile_definitions(cuda_kernel_table_test PRIVATE

@@ -1,0 +1,34 @@
+// Arguments of small_gemm.
+#pragma once
+
+#include "params.h"
+
+namespace apr {
+
+constexpr int kMostSmallGemmParts = 4;
+
+// One of the matrices that a launch multiplies with its x.
+struct SmallGemmPart {
+  const uint8_t* data;   // planes of [n_rows, n_cols]
+  const float* largest;  // max |weight|
+  int32_t n_rows;
+  int32_t first_tile;  // of row tiles, counted over all parts
+  int32_t first_col;   // of its products
+};
+
+// products[token, first_col + row] = x_f16[token] w[row] * (the power of two of the weights)
+struct SmallGemmParams {
+  SmallGemmPart parts[kMostSmallGemmParts];  // of one type and n_cols
+  const uint16_t* x;                         // [n_tokens, n_cols] f16
+  float* products;                           // [n_tokens, stride] f32
+  int64_t stride;                            // elements from one row to the next
+  float* partials;  // [2 * blocks, kSmallGemmRows * kSmallGemmTokens] f32: sums of parts of a tile
+  uint32_t* arrived;  // [token tiles * row tiles] blocks that are done; zero before and after
+  int32_t n_parts, n_cols, n_tokens;
+  int32_t n_tiles;         // of rows, of all parts
+  int32_t row_warps_log2;  // warps of a block with other rows, 32 each: 4 or 8; the others take
+                           // other columns of the same
+  int32_t n_slots;         // of the block's ring: 2 to 4
+};
+
+}  // namespace apr
