@@ -1,10 +1,10 @@
 // Computes  out = the f32 values of a quantised matrix, bit for bit those of the scalar
-//           reference; or f16 of value * scale (a power of two)
-// Reads     w [n_rows, n_cols] in T      Writes  out [n_rows, n_cols] f32 or f16
+//           reference; or f16 or E4M3 (sm_89) of value * scale (a power of two)
+// Reads     w [n_rows, n_cols] in T      Writes  out [n_rows, n_cols], the form
 // Grid      (ceil(n_cols / 2048), n_rows)   Block  256 threads, 8 values each   Shared  none
 // Assumes   whole blocks a row in w; columns past n_cols are decoded and not stored; out 16-byte
 //           aligned
-// Moves     n_rows * (row_bytes + n_cols * (4 or 2)) bytes
+// Moves     n_rows * (row_bytes + n_cols * (4, 2 or 1)) bytes
 // Determinism  gpu_to_gpu   Reference  QuantType::dequantize
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "dequant_octet.cuh"
@@ -16,14 +16,15 @@
 
 namespace apr {
 
-template <class T, bool kPlanes, bool kHalf>
+template <class T, bool kPlanes, DequantForm kForm>
 __global__ void dequant(const __grid_constant__ DequantParams p) {
   grid_dependency_wait();
   DequantParams scaled = p;
-  if (kHalf && p.largest != nullptr) {
-    scaled.scale *= power_to_f16(*p.largest).up;
+  if (kForm != DequantForm::kF32 && p.largest != nullptr) {
+    scaled.scale *=
+        kForm == DequantForm::kE4m3 ? up_to_e4m3(*p.largest) : power_to_f16(*p.largest).up;
   }
-  dequant_octet<T, kPlanes, kHalf>(scaled, blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y);
+  dequant_octet<T, kPlanes, kForm>(scaled, blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y);
 }
 
 // The largest |value| of the launch's rows, as f32 bits, into the u32 at p.out, zero before. Grid

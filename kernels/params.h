@@ -48,14 +48,17 @@ struct StepState {
   int32_t n_tokens;  // of this step
 };
 
+enum class DequantForm : int32_t { kF32, kF16, kE4m3 };
+
 // out = w dequantised; w.n_cols counts whole blocks, n_cols the columns that are stored.
 struct DequantParams {
   WeightRef w;
-  void* out;                       // [n_rows of the launch, n_cols] f32 or f16
-  int32_t first_row;               // of the launch
-  int32_t n_cols;                  // <= w.n_cols
-  float scale;                     // f16 alone: a power of two, multiplied with that of
-  const float* largest = nullptr;  // f16 alone: max |w|, brought to [2^13, 2^14); null: none
+  void* out;          // [n_rows of the launch, n_cols] f32, f16 or E4M3
+  int32_t first_row;  // of the launch
+  int32_t n_cols;     // <= w.n_cols
+  float scale;        // not f32: a power of two, multiplied with that of
+  // Not f32: max |w|, brought to [2^13, 2^14), as E4M3 to [2^7, 2^8); null: none.
+  const float* largest = nullptr;
 };
 
 // y[t] = token_embd[ids[t]]
@@ -78,14 +81,22 @@ struct F16Rows {
   float* undo;       // [n_rows] f32: what undoes the scaling
 };
 
+// Rows of E4M3 (e4m3.cuh), each scaled by a power of two that brings its largest value to
+// [2^7, 2^8).
+struct E4m3Rows {
+  uint8_t* values;  // [n_rows, n_cols] E4M3
+  float* undo;      // [n_rows] f32: what undoes the scaling, and the 2^-6 of E4M3 weights
+};
+
 struct ScaleRowsParams {
   const float* x;  // [n_rows, n_cols] f32
   F16Rows y;
   int32_t n_cols;
+  E4m3Rows y_e4m3 = {};  // of the rows .e4m3, which make these in place of y
 };
 
-// The columns of one matrix among the products of F16Rows and 16-bit weights; their value is
-// product * undo[row] * (the weights' undo) (+ bias).
+// The columns of one matrix among the products of F16Rows and 16-bit weights, or of E4m3Rows and
+// 8-bit ones; their value is product * undo[row] * (the undo of 16-bit weights) (+ bias).
 struct ProductColumns {
   const float* largest;  // max |weight|, from which the weights' power of two follows
   const float* bias;     // [n_cols] f32 or null
@@ -94,7 +105,7 @@ struct ProductColumns {
 
 struct Products {
   const float* data;  // [n_rows, stride] f32
-  const float* undo;  // [n_rows] f32, of the F16Rows; null: the products are values already
+  const float* undo;  // [n_rows] f32, of the rows; null: the products are values already
   int64_t stride;     // elements from one row to the next
 };
 
@@ -114,7 +125,8 @@ struct SwigluRowsParams {
   ProductColumns gate, up;
   F16Rows y;  // or, where y.values is null:
   float* y_f32;
-  bool keep;  // the row fits in the launch's shared memory
+  bool keep;             // the row fits in the launch's shared memory
+  E4m3Rows y_e4m3 = {};  // of the rows .e4m3, which make these in place of y
 };
 
 // sum = x + product; y = sum / sqrt(mean(sum^2) + eps) * weight
@@ -128,7 +140,8 @@ struct SumNormRowsParams {
   float* y_f32;
   float eps;
   int32_t n_cols;
-  bool keep;  // the row fits in the launch's shared memory
+  bool keep;             // the row fits in the launch's shared memory
+  E4m3Rows y_e4m3 = {};  // of the rows .e4m3, which make these in place of y
 };
 
 // Activations to 8 bits, a scale for each 32.

@@ -1,4 +1,4 @@
-// Powers of two that bring values into the range of f16.
+// Powers of two that bring values into the range of f16 or E4M3.
 #pragma once
 
 #include "platform.cuh"
@@ -16,6 +16,16 @@ __device__ __forceinline__ PowerOfTwo power_to_f16(float largest) {
   const int shift = scalable ? min(max(13 - exponent, -126), 126) : 0;
   return {__uint_as_float(static_cast<uint32_t>(127 + shift) << 23),
           __uint_as_float(static_cast<uint32_t>(127 - shift) << 23)};
+}
+
+// E4M3 rows and weights are 2^-6 of what f16 ones are: their largest |value| is in [2^7, 2^8), the
+// last binade that is whole. Whoever undoes the f16 powers of a product undoes this, too.
+constexpr float kUndoE4m3Product = 0x1p12f;
+
+// The power for E4M3; NaN for an infinity, which has no code and must not pass for 448.
+__device__ __forceinline__ float up_to_e4m3(float largest) {
+  const float up = power_to_f16(largest).up * 0x1p-6f;
+  return __float_as_uint(largest) == 0x7f800000u ? __uint_as_float(0x7fc00000u) : up;
 }
 
 }  // namespace apr

@@ -3,12 +3,13 @@
 // swiglu_rows    y = silu(gate) * up
 // sum_norm_rows  sum = x + product; y = sum / sqrt(mean(sum^2) + eps) * weight
 // Reads     products [n_rows, stride] f32 with what undoes their scaling; x [n_rows, n_cols] f32
-// Writes    y [n_rows, n_cols] as f16 rows with a power of two each, or f32; sum f32
+// Writes    y [n_rows, n_cols] as f16 rows with a power of two each, or f32; sum f32. kE4m3: y as
+//           E4M3 rows, sm_89
 // Grid      n_rows   Block  whole warps   Shared  n_cols * 4 bytes with `keep`, 256 bytes static
 // Assumes   kVector = 4: columns, strides and first columns are multiples of 4, pointers 16-byte
-//           aligned (f16: 8). kVector = 1: nothing
-// Moves     swiglu_rows n_rows * n_cols * (8 + 2), sum_norm_rows n_rows * n_cols * (12 + 2) bytes;
-//           without `keep` inputs are read again
+//           aligned (f16: 8, E4M3: 4). kVector = 1: nothing
+// Moves     swiglu_rows n_rows * n_cols * (8 + 2), sum_norm_rows n_rows * n_cols * (12 + 2) bytes
+//           (E4M3: + 1); without `keep` inputs are read again
 // Determinism  gpu_to_gpu, for one block size
 // Reference cpu::reference::swiglu, add (bitwise up to the product), rms_norm
 #include "grid_dependency.cuh"
@@ -16,7 +17,7 @@
 
 namespace apr {
 
-template <int kVector>
+template <int kVector, bool kE4m3 = false>
 __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
   extern __shared__ float4 kept_vectors[];
   float* kept = reinterpret_cast<float*>(kept_vectors);  // [n_cols], each column its thread's own
@@ -35,25 +36,26 @@ __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
     }
     return a;
   };
-  const bool half = p.y.values != nullptr;
+  const auto y = scaled_rows<kE4m3>(p);
+  const bool scales = y.values != nullptr;
   float largest = 0.0f;
   for (int col = kVector * threadIdx.x; col < n_cols; col += kVector * blockDim.x) {
     const Lanes<kVector> lanes = activate(col);
-    if (!half) {
+    if (!scales) {
       lanes.store(p.y_f32 + row * n_cols + col);
     } else if (p.keep) {
       lanes.store(kept + col);
     }
     largest = fmaxf(largest, lanes.largest());
   }
-  if (half) {
-    store_f16_row<kVector>(p.y, row, n_cols, largest, scratch, [&](int col) {
+  if (scales) {
+    store_scaled_row<kVector>(y, row, n_cols, largest, scratch, [&](int col) {
       return p.keep ? Lanes<kVector>::load(kept + col) : activate(col);
     });
   }
 }
 
-template <int kVector>
+template <int kVector, bool kE4m3 = false>
 __global__ void sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
   extern __shared__ float4 kept_vectors[];
   float* kept = reinterpret_cast<float*>(kept_vectors);  // [n_cols], each column its thread's own
@@ -98,17 +100,18 @@ __global__ void sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
     }
     return lanes;
   };
-  const bool half = p.y.values != nullptr;
+  const auto y = scaled_rows<kE4m3>(p);
+  const bool scales = y.values != nullptr;
   float largest = 0.0f;
   for (int col = kVector * threadIdx.x; col < p.n_cols; col += kVector * blockDim.x) {
     const Lanes<kVector> lanes = norm(col);
-    if (!half) {
+    if (!scales) {
       lanes.store(p.y_f32 + first + col);
     }
     largest = fmaxf(largest, lanes.largest());
   }
-  if (half) {
-    store_f16_row<kVector>(p.y, row, p.n_cols, largest, max_scratch, norm);
+  if (scales) {
+    store_scaled_row<kVector>(y, row, p.n_cols, largest, max_scratch, norm);
   }
 }
 

@@ -1,7 +1,8 @@
-// What the kernels around 16-bit products share: a few neighbouring values of a row, and the values
-// behind the products.
+// What the kernels around 16- and 8-bit products share: a few neighbouring values of a row, and the
+// values behind the products.
 #pragma once
 
+#include "e4m3.cuh"
 #include "mma.cuh"
 #include "params.h"
 #include "power_of_two.cuh"
@@ -34,13 +35,22 @@ struct Lanes {
       *to = v[0];
     }
   }
-  // Of value * scale.
-  __device__ void store_f16(uint16_t* to, float scale) const {
+  // Of value * scale, as f16 or E4M3.
+  __device__ void store_scaled(uint16_t* to, float scale) const {
     if constexpr (kVector == 4) {
       *reinterpret_cast<uint2*>(to) =
           make_uint2(pack_f16(v[0] * scale, v[1] * scale), pack_f16(v[2] * scale, v[3] * scale));
     } else {
       *to = static_cast<uint16_t>(pack_f16(v[0] * scale, 0.0f));
+    }
+  }
+  __device__ void store_scaled(uint8_t* to, float scale) const {
+    if constexpr (kVector == 4) {
+      *reinterpret_cast<uint32_t*>(to) =
+          pack_e4m3(v[0] * scale, v[1] * scale) |
+          static_cast<uint32_t>(pack_e4m3(v[2] * scale, v[3] * scale)) << 16;
+    } else {
+      *to = e4m3_bits(v[0] * scale);
     }
   }
   __device__ float largest() const {
@@ -85,14 +95,32 @@ struct ProductRow {
   }
 };
 
-// Ends a row of `n_cols` values that `value_at` gives, [col, col + kVector) at a time: as f16 with
-// the row's power of two. Every thread of the block calls; `largest` is the thread's own.
-template <int kVector, class ValueAt>
-__device__ void store_f16_row(const F16Rows& y, int64_t row, int n_cols, float largest,
-                              float* scratch, const ValueAt& value_at) {
-  const PowerOfTwo power = power_to_f16(block_max(largest, scratch));
+// The rows that a kernel makes: E4M3 or f16.
+template <bool kE4m3, class Params>
+__device__ auto scaled_rows(const Params& p) {
+  if constexpr (kE4m3) {
+    return p.y_e4m3;
+  } else {
+    return p.y;
+  }
+}
+
+// The scaling of a row whose largest |value| is `largest`, and what undoes it.
+__device__ inline PowerOfTwo row_power(const F16Rows&, float largest) {
+  return power_to_f16(largest);
+}
+__device__ inline PowerOfTwo row_power(const E4m3Rows&, float largest) {
+  return {up_to_e4m3(largest), power_to_f16(largest).down * kUndoE4m3Product};
+}
+
+// Ends a row of `n_cols` values that `value_at` gives, [col, col + kVector) at a time: scaled, with
+// what undoes that. Every thread of the block calls; `largest` is the thread's own.
+template <int kVector, class Rows, class ValueAt>
+__device__ void store_scaled_row(const Rows& y, int64_t row, int n_cols, float largest,
+                                 float* scratch, const ValueAt& value_at) {
+  const PowerOfTwo power = row_power(y, block_max(largest, scratch));
   for (int col = kVector * threadIdx.x; col < n_cols; col += kVector * blockDim.x) {
-    value_at(col).store_f16(y.values + row * n_cols + col, power.up);
+    value_at(col).store_scaled(y.values + row * n_cols + col, power.up);
   }
   if (threadIdx.x == 0) {
     y.undo[row] = power.down;

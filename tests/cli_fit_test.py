@@ -75,18 +75,26 @@ class Fit(Base):
         self.assertEqual(self.fit(MODEL, *free, "--prefill", "auto")["decision"], "streamed")
 
     def test_fp8_is_refused_in_one_line(self):
-        for model, reason in ((MODEL, b"QK-norm"), (PLAIN, b"no FP8 products")):
-            process = run("fit", model, "--vram", "24G", "--json", env={"FP8_PREFILL": "1"})
+        for model, flags, reason, ran in (
+                (MODEL, (), b"QK-norm", "f16"), (PLAIN, ("--exact",), b"exact mode", "f32")):
+            process = run("fit", model, "--vram", "24G", "--json", *flags, env={"FP8_PREFILL": "1"})
             self.check(process, 0)
             lines = [line for line in process.stderr.splitlines() if b"FP8_PREFILL=1 is refused" in line]
             self.assertEqual(len(lines), 1, process.stderr)
             self.assertIn(reason, lines[0])
-            self.assertIn(b"FP16 is used", lines[0])
-            self.assertIn(b'"precision": "f16"', process.stdout)
+            self.assertIn(f'"precision": "{ran}"'.encode(), process.stdout)
+
+    def test_fp8_takes_a_byte_an_element(self):
+        half, eight = (self.fit(PLAIN, "--vram", "24G", **env) for env in ({}, {"FP8_PREFILL": "1"}))
+        self.assertEqual((half["precision"], eight["precision"]), ("f16", "fp8"))
+        self.assertEqual(2 * eight["need"]["cache_bytes"], half["need"]["cache_bytes"])
+        self.assertLess(eight["planned"]["cache_bytes"], 0.6 * half["planned"]["cache_bytes"])
+        process = run("fit", PLAIN, "--vram", "24G", env={"FP8_PREFILL": "2"})
+        self.assertEqual(process.stderr.count(b"FP8_PREFILL=2 is not 0 or 1; FP16 is used"), 1)
 
     def test_text(self):
         text = self.answered("fit", MODEL, "--vram", "24G").decode()
-        for word in ("weights", "16-bit weights", "KV cache", "recurrent states", "workspace",
+        for word in ("weights", "prefill weights", "KV cache", "recurrent states", "workspace",
                      "reserve", "need", "planned", "free", "batched", "largest context"):
             self.assertIn(word, text)
 

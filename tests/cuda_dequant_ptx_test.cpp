@@ -24,21 +24,25 @@ class DequantPtx : public testing::TestWithParam<std::string> {};
 
 TEST_P(DequantPtx, HasNoLoop) {
   APR_NEED_NVRTC();
-  std::vector<std::string> names;
+  std::vector<std::string> names, e4m3;  // for every architecture; for sm_89 and later
   std::string quant_file;
   for (const KernelRow& row : kernel_table()) {
     if (row.name.starts_with("dequant.") && row.quant_type == GetParam()) {
-      names.emplace_back(row.name_expression);
+      (row.name.ends_with(".e4m3") ? e4m3 : names).emplace_back(row.name_expression);
       quant_file = row.quant_file;
     }
   }
   const QuantType& type = *find_quant_type(std::string_view(GetParam()));
   ASSERT_EQ(names.size(), type.block_elems == 1 ? 2U : 4U);  // layouts x {f32, f16}
+  ASSERT_EQ(e4m3.size(), 1U);
   for (const char* arch : {"compute_75", "compute_90a"}) {
     const std::string ptx =
         test::compile_to_ptx(embedded_sources(), "dequant.cu", quant_file, names, arch);
     EXPECT_EQ(test::repeating_instructions(ptx), "") << arch;
   }
+  EXPECT_EQ(test::repeating_instructions(test::compile_to_ptx(embedded_sources(), "dequant.cu",
+                                                              quant_file, e4m3, "compute_90a")),
+            "");
 }
 
 std::vector<std::string> type_names() {

@@ -64,7 +64,8 @@ TEST_F(MemoryPlanTest, IsWhatTheBackendAllocates) {
     const std::vector<std::byte> image = uniform_image(name, type_id);
     const Model model(test::open_gguf_image(image));
     for (const PrefillPath path : kPaths) {
-      for (const PrefillGemm gemm : {PrefillGemm::kF16, PrefillGemm::kF32, PrefillGemm::kDp4a}) {
+      for (const PrefillGemm gemm :
+           {PrefillGemm::kF16, PrefillGemm::kF32, PrefillGemm::kDp4a, PrefillGemm::kFp8}) {
         for (const bool exact : {false, true}) {
           if (exact && gemm != PrefillGemm::kF32) {
             continue;
@@ -86,17 +87,74 @@ TEST_F(MemoryPlanTest, IsWhatTheBackendAllocates) {
           EXPECT_EQ(device_bytes_held() - held_before, memory.asked_bytes()) << which;
           EXPECT_GE(memory.planned_bytes(), memory.asked_bytes()) << which;
           EXPECT_EQ(memory.bytes(MemoryUse::kHalfWeights) > 0,
-                    path == PrefillPath::kBatched && gemm == PrefillGemm::kF16)
+                    path == PrefillPath::kBatched && scales_rows(gemm))
               << which;
           EXPECT_EQ(backend.max_rows(), path == PrefillPath::kSerial ? 1 : 256) << which;
           const auto facts = prefill_facts(backend);
           ASSERT_TRUE(facts) << which;
           EXPECT_EQ(facts->path, prefill_path_name(path)) << which;
           EXPECT_EQ(facts->chunk, backend.max_rows()) << which;
+          const bool refused = gemm == PrefillGemm::kFp8 && model.desc().attention.qk_norm;
+          const PrefillGemm ran = refused ? PrefillGemm::kF16 : gemm;
+          EXPECT_EQ(backend.decision().gemm, ran) << which;
+          const auto products = prefill_gemm_facts(backend);
+          EXPECT_EQ(products->requested, prefill_gemm_name(gemm)) << which;
+          EXPECT_EQ(products->ran == prefill_gemm_name(ran) || ran == PrefillGemm::kDp4a, true)
+              << which << ": " << products->ran;
+          EXPECT_EQ(products->reason.find("[#3413]") != std::string::npos,
+                    refused && path != PrefillPath::kSerial)
+              << which << ": " << products->reason;
+          EXPECT_EQ(cuda.count("cublasLtMatmul") > 0,
+                    ran == PrefillGemm::kFp8 && path != PrefillPath::kSerial)
+              << which;
         }
       }
     }
   }
+}
+
+// The 8-bit weights take half of the 16-bit ones: 1 byte an element in the seed's sum, too.
+TEST_F(MemoryPlanTest, CountsABytePerWeightOfFp8) {
+  const Model model(test::open_gguf(test::model_fixture("tiny-qwen2-legacy")));
+  const Plan plan = build_plan(model);
+  const CudaBackendOptions options{.context = 600, .prefill_gemm = PrefillGemm::kF16};
+  const CardFacts card = {.free_bytes = 24 * kGiB, .total_bytes = 24 * kGiB};
+  const auto decide = [&](const FitEnvironment& environment, CudaBackendOptions with) {
+    return decide_prefill(plan, with, environment, card);
+  };
+  const FitEnvironment asked{.fp8_prefill = "1"};
+  const PrefillDecision f16 = decide({}, options), fp8 = decide(asked, options);
+  EXPECT_EQ(f16.gemm, PrefillGemm::kF16);
+  EXPECT_EQ(fp8.gemm, PrefillGemm::kFp8);
+  EXPECT_EQ(fp8.requested, PrefillGemm::kFp8);
+  EXPECT_EQ(fp8.gemm_reason, "");
+  EXPECT_NE(fp8.profile.precision_line().find("FP8 (E4M3)"), std::string::npos);
+  EXPECT_EQ(2 * fp8.need.cache_bytes, f16.need.cache_bytes);
+  const uint64_t pad_bytes = 256 * 4 * static_cast<uint64_t>(model.desc().n_layers);
+  EXPECT_NEAR(static_cast<double>(2 * fp8.memory.bytes(MemoryUse::kHalfWeights)),
+              static_cast<double>(f16.memory.bytes(MemoryUse::kHalfWeights)),
+              static_cast<double>(pad_bytes));
+  // What takes FP8 back, each in one line.
+  CudaBackendOptions off = options, exact = options, dp4a = options;
+  off.fp8_prefill_off = true;
+  exact.exact = true;
+  dp4a.prefill_gemm = PrefillGemm::kDp4a;
+  EXPECT_EQ(decide(asked, off).gemm, PrefillGemm::kF16);
+  EXPECT_EQ(decide(asked, off).requested, PrefillGemm::kF16);
+  EXPECT_EQ(decide(asked, off).profile.refusal, "");
+  EXPECT_EQ(decide(asked, exact).gemm, PrefillGemm::kF32);
+  EXPECT_EQ(decide(asked, exact).profile.refusal,
+            "FP8_PREFILL=1 is refused: exact mode multiplies in f32");
+  EXPECT_EQ(decide(asked, dp4a).gemm, PrefillGemm::kDp4a);
+  EXPECT_EQ(decide(asked, dp4a).requested, PrefillGemm::kFp8);
+  EXPECT_EQ(decide(asked, dp4a).gemm_reason,
+            "FP8_PREFILL=1 is refused: dp4a products were asked for");
+  for (const char* other : {"0", "", "2"}) {
+    EXPECT_EQ(decide({.fp8_prefill = other}, options).gemm, PrefillGemm::kF16) << other;
+    EXPECT_EQ(decide({.fp8_prefill = other}, options).requested, PrefillGemm::kF16) << other;
+  }
+  EXPECT_EQ(decide_prefill(plan, options, asked, {.compute_capability = 86}).gemm,
+            PrefillGemm::kF16);
 }
 
 TEST_F(MemoryPlanTest, RoundsAsTheDriver) {
@@ -175,7 +233,7 @@ TEST_F(MemoryPlanTest, TakesLessAtATimeThenOneTokenThenRefuses) {
   };
   const CardFacts card{.free_bytes = 24 * kGiB, .total_bytes = 24 * kGiB};
   const auto planned = [&](PrefillPath path, int64_t chunk) {
-    return memory_plan(plan, options, card, path, chunk).planned_bytes();
+    return memory_plan(plan, options, PrefillGemm::kF16, card, path, chunk).planned_bytes();
   };
   for (const int64_t chunk : {2048, 512, 128}) {
     const PrefillDecision decision = decide(planned(PrefillPath::kStreamed, chunk));

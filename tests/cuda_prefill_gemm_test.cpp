@@ -75,13 +75,13 @@ TEST(PrefillGemm, Dp4aTakesDenseQ4KWithWholeBlocksAlone) {
 
 TEST(HalfStore, KeepsWeightsWhereAGibibyteStaysFree) {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
-  EXPECT_EQ(choose_half_store(5 * kGiB, 6 * kGiB).store, HalfStore::kCached);
-  EXPECT_EQ(choose_half_store(5 * kGiB, 6 * kGiB).reason, "");
-  const HalfStoreChoice tight = choose_half_store(5 * kGiB + 1, 6 * kGiB);
+  EXPECT_EQ(choose_half_store(5 * kGiB, 6 * kGiB, "16-bit").store, HalfStore::kCached);
+  EXPECT_EQ(choose_half_store(5 * kGiB, 6 * kGiB, "16-bit").reason, "");
+  const HalfStoreChoice tight = choose_half_store(5 * kGiB + 1, 6 * kGiB, "16-bit");
   EXPECT_EQ(tight.store, HalfStore::kStreamed);
   EXPECT_NE(tight.reason.find("do not fit in 6.4 GB"), std::string::npos) << tight.reason;
-  EXPECT_EQ(choose_half_store(0, kGiB - 1).store, HalfStore::kStreamed);
-  EXPECT_EQ(choose_half_store(UINT64_MAX, UINT64_MAX).store, HalfStore::kStreamed);
+  EXPECT_EQ(choose_half_store(0, kGiB - 1, "16-bit").store, HalfStore::kStreamed);
+  EXPECT_EQ(choose_half_store(UINT64_MAX, UINT64_MAX, "16-bit").store, HalfStore::kStreamed);
 }
 
 }  // namespace

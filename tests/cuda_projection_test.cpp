@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
 #include <set>
 
 #include "apr/error.h"
 #include "base/log.h"
 #include "support/cuda_double.h"
+#include "support/expect_error.h"
 #include "support/model_variants.h"
 #include "support/open_gguf.h"
 
@@ -28,6 +32,52 @@ struct Gemm {
 };
 std::vector<Gemm> gemms;
 
+struct Layout {
+  cudaDataType type;
+  int64_t n_rows, n_cols, stride;
+  bool operator==(const Layout&) const = default;
+};
+// Of cuBLASLt: layouts by handle, products by the layouts of a, b and d, attributes that were set.
+std::map<const void*, Layout> layouts;
+std::vector<std::array<Layout, 3>> lt_products;
+std::map<cublasLtMatmulDescAttributes_t, int> lt_attributes;
+int n_algorithms = 1;
+
+void record_cublas_lt(Api& table) {
+  static const Api fakes = test::fake_api();
+  table.cublasLtMatrixLayoutCreate = [](cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                        uint64_t n_rows, uint64_t n_cols, int64_t stride) {
+    const cublasStatus_t status =
+        fakes.cublasLtMatrixLayoutCreate(layout, type, n_rows, n_cols, stride);
+    layouts[*layout] = {type, static_cast<int64_t>(n_rows), static_cast<int64_t>(n_cols), stride};
+    return status;
+  };
+  table.cublasLtMatmulDescSetAttribute = [](cublasLtMatmulDesc_t,
+                                            cublasLtMatmulDescAttributes_t attribute,
+                                            const void* value, size_t n_bytes) {
+    int32_t number = 0;
+    std::memcpy(&number, value, n_bytes);
+    lt_attributes[attribute] = number;
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  table.cublasLtMatmulAlgoGetHeuristic =
+      [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+         cublasLtMatmulHeuristicResult_t*, int* n_results) {
+        *n_results = n_algorithms;
+        return CUBLAS_STATUS_SUCCESS;
+      };
+  table.cublasLtMatmul = [](cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
+                            cublasLtMatrixLayout_t a, const void*, cublasLtMatrixLayout_t b,
+                            const void*, const void* c, cublasLtMatrixLayout_t, void* d,
+                            cublasLtMatrixLayout_t out, const cublasLtMatmulAlgo_t*, void*, size_t,
+                            cudaStream_t) {
+    EXPECT_EQ(c, d);
+    lt_products.push_back({layouts.at(a), layouts.at(b), layouts.at(out)});
+    return CUBLAS_STATUS_SUCCESS;
+  };
+}
+
 Api recording_api() {
   Api table = test::fake_api();
   table.cublasGemmEx_64 = [](cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t m,
@@ -38,6 +88,7 @@ Api recording_api() {
     gemms.push_back({m, n, k, ldc, a, type, compute});
     return CUBLAS_STATUS_SUCCESS;
   };
+  record_cublas_lt(table);
   return table;
 }
 
@@ -54,6 +105,9 @@ class ProjectionOnFakes : public ::testing::Test {
   ProjectionOnFakes()
       : table_(recording_api()), cuda_(std::make_unique<test::CudaDouble>(&table_)) {
     gemms.clear();
+    lt_products.clear();
+    lt_attributes.clear();
+    n_algorithms = 1;
     set_log_level(LogLevel::kQuiet);
   }
   ~ProjectionOnFakes() override { set_log_level(LogLevel::kNormal); }
@@ -63,7 +117,8 @@ class ProjectionOnFakes : public ::testing::Test {
     exec_ = lower(plan_, {.backend = BackendKind::kCuda,
                           .phase = Phase::kPrefill,
                           .max_rows = kRows,
-                          .f16_rows = choose_prefill_gemm(gemm, exact).ran == PrefillGemm::kF16});
+                          .f16_rows = scales_rows(choose_prefill_gemm(gemm, exact).ran),
+                          .e4m3_rows = gemm == PrefillGemm::kFp8});
     std::set<std::string_view> types;
     for (const Weight& weight : model_.weights()) {
       types.insert(weight.type->name);
@@ -258,6 +313,100 @@ TEST_F(ProjectionOnFakes, DropsTheWholeCacheWhenMemoryRunsOutInTheMiddle) {
   EXPECT_EQ(n_dropped, 15 * model_.desc().n_layers);
 }
 
+TEST_F(ProjectionOnFakes, MultipliesE4m3ByCublasLtAndTheHeadInF16) {
+  make(PrefillGemm::kFp8);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
+  EXPECT_EQ(projection_->report().ran, PrefillGemm::kFp8);
+  EXPECT_EQ(projection_->report().reason, "");
+  EXPECT_EQ(lt_attributes, (std::map<cublasLtMatmulDescAttributes_t, int>{
+                               {CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T},
+                               {CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N},
+                               {CUBLASLT_MATMUL_DESC_FAST_ACCUM, 0}}));
+  const int64_t n_layers = model_.desc().n_layers;
+  int64_t n_e4m3 = 0;
+  for (const auto& [name, count] : projection_->dequant_launches()) {
+    n_e4m3 += name.ends_with(".e4m3") ? count : 0;
+  }
+  EXPECT_EQ(n_e4m3, 7 * n_layers);
+
+  run_chunk();
+  ASSERT_EQ(gemms.size(), 1U);  // the head
+  EXPECT_EQ(gemms[0].type, CUDA_R_16F);
+  ASSERT_EQ(lt_products.size(), static_cast<size_t>(4 * n_layers));
+  const AttentionDesc& attn = model_.desc().attention;
+  const int64_t qkv = attn.q_dim() + 2 * attn.kv_dim(), dim = model_.desc().model_dim;
+  // Eight rows are padded to sixteen.
+  EXPECT_EQ(lt_products[0], (std::array<Layout, 3>{Layout{CUDA_R_8F_E4M3, dim, qkv, dim},
+                                                   Layout{CUDA_R_8F_E4M3, dim, 16, dim},
+                                                   Layout{CUDA_R_32F, qkv, 16, qkv}}));
+  // An algorithm is looked for once a shape, not once a layer or chunk.
+  const int n_looked = cuda_->count("cublasLtMatmulAlgoGetHeuristic");
+  EXPECT_EQ(n_looked, 4);
+  run_chunk();
+  EXPECT_EQ(lt_products.size(), static_cast<size_t>(8 * n_layers));
+  EXPECT_EQ(cuda_->count("cublasLtMatmulAlgoGetHeuristic"), n_looked);
+
+  // Streamed: each matrix is made again for each product, in tiles of sixteen rows at least.
+  cuda_->free_bytes = 0;
+  make_projection(PrefillGemm::kFp8);
+  EXPECT_EQ(projection_->half_store(), HalfStore::kStreamed);
+  EXPECT_NE(projection_->report().reason.find("8-bit weights of "), std::string::npos);
+  lt_products.clear();
+  run_chunk();
+  EXPECT_EQ(lt_products.size(), static_cast<size_t>(7 * n_layers));
+}
+
+TEST_F(ProjectionOnFakes, RunsF16WhereAMatrixDoesNotTakeE4m3AndSaysSo) {
+  make(PrefillGemm::kFp8);
+  std::vector<ProjectionGroup> groups = projection_groups(exec_);
+  Weight narrow = *groups[0].weights[0];
+  narrow.n_rows -= 8;
+  groups[0].weights[0] = &narrow;
+  groups[0].e4m3 = false;
+  DeviceFacts device;
+  device.cc_major = 9;
+  Projection::Options options{PrefillGemm::kFp8, false, kRows};
+  options.store.store = HalfStore::kStreamed;  // nothing is made of the matrix that is not there
+  const Projection projection(*kernels_, stream_, device, *weights_, groups, options);
+  EXPECT_EQ(projection.report().ran, PrefillGemm::kFp8);
+  EXPECT_EQ(projection.report().reason.find("f16 for 3 of "), 0U) << projection.report().reason;
+  EXPECT_NE(projection.report().reason.find(", fp8 takes multiples of 16"), std::string::npos);
+}
+
+TEST_F(ProjectionOnFakes, NamesTheCallOfCublasLtThatFails) {
+  make(PrefillGemm::kFp8);
+  n_algorithms = 0;
+  test::expect_error(ErrorCode::kBackendUnavailable, "has no E4M3 product of ",
+                     [&] { run_chunk(); });
+  n_algorithms = 1;
+  std::set<std::string> named;
+  for (int n = 0;; ++n) {
+    ASSERT_LT(n, 2000);
+    projection_.reset();
+    cuda_->fail_call(n);
+    try {
+      make_projection(PrefillGemm::kFp8);
+      run_chunk();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(cuda_->failed_call()), std::string::npos);
+    }
+    const std::string failed = cuda_->failed_call();
+    cuda_->fail_call(-1);
+    EXPECT_EQ(cuda_->violations(), std::vector<std::string>{});
+    if (failed.empty()) {
+      break;
+    }
+    if (failed.starts_with("cublasLt")) {
+      named.insert(failed);
+    }
+  }
+  EXPECT_EQ(named, (std::set<std::string>{
+                       "cublasLtCreate", "cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic",
+                       "cublasLtMatmulDescCreate", "cublasLtMatmulDescSetAttribute",
+                       "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceSetAttribute",
+                       "cublasLtMatrixLayoutCreate"}));
+}
+
 TEST_F(ProjectionOnFakes, MultipliesF32InPlaceAndPedantically) {
   make(PrefillGemm::kF32);
   EXPECT_EQ(projection_->report().ran, PrefillGemm::kF32);
@@ -305,9 +454,10 @@ TEST_F(ProjectionOnFakes, ReportsWhatRan) {
 }
 
 TEST_F(ProjectionOnFakes, RefusesNullsAndNarrowResults) {
-  for (const PrefillGemm gemm : {PrefillGemm::kF16, PrefillGemm::kF32, PrefillGemm::kDp4a}) {
+  for (const PrefillGemm gemm :
+       {PrefillGemm::kF16, PrefillGemm::kF32, PrefillGemm::kDp4a, PrefillGemm::kFp8}) {
     make(gemm);
-    const Weight& weight = *plan_.ops.back().weights[0];
+    const Weight& weight = *plan_.ops.back().weights[0];  // the head: f16 in mode fp8
     float* data = reinterpret_cast<float*>(0x1000);
     const ProjectionArgs good{&weight, nullptr, data, data, 2, weight.n_rows};
     const std::string mode = prefill_gemm_name(gemm);
@@ -340,7 +490,9 @@ TEST_F(ProjectionOnFakes, RefusesNullsAndNarrowResults) {
     EXPECT_NO_THROW(projection_->project(good));
     args = good;
     ++args.ldc;
-    EXPECT_EQ(projection_->project(args), gemm == PrefillGemm::kDp4a ? PrefillGemm::kF32 : gemm);
+    EXPECT_EQ(projection_->project(args), gemm == PrefillGemm::kDp4a  ? PrefillGemm::kF32
+                                          : gemm == PrefillGemm::kFp8 ? PrefillGemm::kF16
+                                                                      : gemm);
   }
 }
 

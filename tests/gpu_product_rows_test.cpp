@@ -100,7 +100,8 @@ class GpuProductRows : public ::testing::TestWithParam<int64_t> {
     APR_NEED_GPU();
     std::vector<KernelRow> rows;
     for (const KernelRow& row : kernel_table()) {
-      if (row.file == "scale_rows.cu" || row.file == "product_rows.cu") {
+      if (runs_on(row, use_device(0).architecture) &&
+          (row.file == "scale_rows.cu" || row.file == "product_rows.cu")) {
         rows.push_back(row);
       }
     }

@@ -202,6 +202,50 @@ TEST(Lowering, KeepsF16RowsWhereProductsAloneReadThem) {
   }
 }
 
+// With e4m3_rows the same values are E4M3 where every matrix that reads them takes it; padded rows
+// and what undoes them fit in the value's place.
+TEST(Lowering, KeepsE4m3RowsWhereEveryMatrixTakesThem) {
+  const Model model = model_of("tiny-qwen2-legacy");
+  const Plan plan = build_plan(model);
+  for (const int64_t max_rows : {1, 2, 17, 512}) {
+    const Target target{
+        .backend = BackendKind::kCuda, .max_rows = max_rows, .f16_rows = true, .e4m3_rows = true};
+    const ExecPlan exec = lower(plan, target);
+    Target halves = target;
+    halves.e4m3_rows = false;
+    const ExecPlan f16 = lower(plan, halves);
+    int64_t n_e4m3 = 0;
+    for (size_t id = 0; id < plan.values.size(); ++id) {
+      EXPECT_EQ(exec.value_format[id] == ValueFormat::kF32,
+                f16.value_format[id] == ValueFormat::kF32);
+      bool all_take = true;
+      for (const Op& op : plan.ops) {
+        const bool reads = op.kind == OpKind::kMatmul && op.inputs[0] == static_cast<ValueId>(id);
+        all_take = all_take && (!reads || takes_e4m3(*op.weights[0]));
+      }
+      if (exec.value_format[id] != ValueFormat::kF32) {
+        EXPECT_EQ(exec.value_format[id] == ValueFormat::kE4m3Rows, all_take)
+            << plan.values[id].name;
+        n_e4m3 += all_take ? 1 : 0;
+        const int64_t end = exec.value_offset_bytes[id] +
+                            e4m3_values_bytes(max_rows, plan.values[id].row_elems()) + max_rows * 4;
+        EXPECT_LE(end, exec.workspace_bytes);
+      }
+    }
+    EXPECT_EQ(n_e4m3, 3 * model.desc().n_layers);
+    EXPECT_NE(print_exec_plan(exec).find(".e4m3 @"), std::string::npos);
+  }
+  Weight weight;
+  weight.n_rows = 32;
+  weight.n_cols = 48;
+  EXPECT_TRUE(takes_e4m3(weight));
+  weight.n_rows = 40;
+  EXPECT_FALSE(takes_e4m3(weight));
+  weight.n_rows = 32;
+  weight.n_cols = 40;
+  EXPECT_FALSE(takes_e4m3(weight));
+}
+
 TEST(Lowering, WorkspaceGrowsWithRowsAlone) {
   const Model model = model_of("tiny-qwen3-kmix");
   const Plan plan = build_plan(model);

@@ -12,8 +12,9 @@
 
 namespace apr::cuda {
 
-// The products of a prefill: 16-bit operands with f32 sums; f32; 8-bit activations with Q4_K.
-enum class PrefillGemm { kF16, kF32, kDp4a };
+// The products of a prefill: 16-bit operands with f32 sums; f32; 8-bit activations with Q4_K; E4M3
+// operands with f32 sums, 16-bit ones for the head and where a matrix does not take E4M3.
+enum class PrefillGemm { kF16, kF32, kDp4a, kFp8 };
 
 // Attention of a prefill: flash with an f16 cache, or f32 products with an f32 cache.
 enum class PrefillAttention { kFlash, kF32 };
@@ -25,7 +26,9 @@ struct CudaBackendOptions {
   int64_t max_logit_rows = 1;
   bool exact = false;        // f32 products and cache, kernels in the reference's order of sums
   bool decode_graph = true;  // false: the kernels of a decode step are launched one by one
-  std::optional<PrefillGemm> prefill_gemm = {};  // none: APR_QWEN35_PREFILL_GEMM, else f16
+  // none: APR_QWEN35_PREFILL_GEMM, else f16, and fp8 in place of f16 where FP8_PREFILL=1; fp8: as
+  // with FP8_PREFILL=1
+  std::optional<PrefillGemm> prefill_gemm = {};
   // none: APR_QWEN35_PREFILL_ATTENTION, else flash; exact mode is f32
   std::optional<PrefillAttention> prefill_attention = {};
   std::optional<PrefillPath> prefill_path = {};  // none: BATCHED_PREFILL, else memory decides
@@ -44,7 +47,7 @@ std::optional<std::string> missing_kernel(const Model& model, const CudaBackendO
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const CudaBackendOptions& options);
 
 // What a backend's prefill products were asked to run, what they run, and why that differs (empty:
-// it does not), by the names of APR_QWEN35_PREFILL_GEMM.
+// it does not), by the names of APR_QWEN35_PREFILL_GEMM, and fp8.
 struct PrefillGemmFacts {
   std::string requested, ran, reason;
 };
@@ -62,12 +65,12 @@ struct PrefillFacts {
 // Nothing where `backend` is not of a GPU.
 std::optional<PrefillFacts> prefill_facts(const Backend& backend);
 
-// What a device reaches, measured.
-struct DeviceSpeed {
-  double bytes_per_s = 0.0;  // read and written together by a copy of 512 MiB on the device
 // Who makes the machine code of kernels: "NVRTC 13.0, driver for CUDA 13.0"; "" without CUDA.
 std::string toolchain();
 
+// What a device reaches, measured.
+struct DeviceSpeed {
+  double bytes_per_s = 0.0;  // read and written together by a copy of 512 MiB on the device
   double flops_per_s = 0.0;  // of cuBLAS: f16 matrices of 8192 x 8192, sums in f32
 };
 

@@ -23,14 +23,21 @@ struct Target {
   Phase phase = Phase::kPrefill;
   int64_t max_rows = 512;      // tokens of a chunk
   int64_t max_logit_rows = 1;  // rows whose logits may be asked for in one step
-  bool f16_rows = false;  // CUDA prefill: products take 16-bit rows, which fused stages hand on
+  bool f16_rows = false;   // CUDA prefill: products take 16-bit rows, which fused stages hand on
+  bool e4m3_rows = false;  // with f16_rows: 8-bit ones where the matrices allow (takes_e4m3)
 };
+
+// Sizes of an E4M3 product are multiples of this: both of the matrix, and its rows with padding.
+constexpr int64_t kE4m3Multiple = 16;
+
+bool takes_e4m3(const Weight& weight);
 
 // How a value lies in the workspace.
 enum class ValueFormat {
-  kF32,      // [rows, row_elems] f32; or i32
-  kF16Rows,  // [max_rows, row_elems] f16, then [max_rows] f32: row r is its f16 values times r's
-             // f32
+  kF32,       // [rows, row_elems] f32; or i32
+  kF16Rows,   // [max_rows, row_elems] f16, then [max_rows] f32: row r is its f16 values times r's
+              // f32
+  kE4m3Rows,  // [padded rows, row_elems] E4M3, then [max_rows] f32; padded to a kE4m3Multiple
 };
 
 struct Stage {
@@ -49,6 +56,12 @@ struct ExecPlan {
   std::vector<ValueFormat> value_format;  // [n_values]
   int64_t workspace_bytes = 0;
 };
+
+// Bytes of the values of kE4m3Rows, in front of their f32.
+int64_t e4m3_values_bytes(int64_t max_rows, int64_t row_elems);
+
+// Whether all products of `id` are E4M3: each of its matrices takes them, and its rows are tokens.
+bool has_e4m3_products(const Plan& plan, const Target& target, ValueId id);
 
 // Lowers `plan`, which must outlive the result; values whose lives do not overlap share memory.
 ExecPlan lower(const Plan& plan, const Target& target);

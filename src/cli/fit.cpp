@@ -104,7 +104,7 @@ std::string fit_text(const Json& json) {
                         planned.contains(key) ? bytes(planned[key]) : "-");
   };
   row("weights", "weights_bytes");
-  row("16-bit weights", "cache_bytes");
+  row("prefill weights", "cache_bytes");
   row("KV cache", "kv_bytes");
   row("recurrent states", "states_bytes");
   row("workspace", "workspace_bytes");

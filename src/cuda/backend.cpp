@@ -107,8 +107,9 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
     // Blocks lie as planes here; only plain types are raw.
     const bool other_layout = row.name.find(".raw.") != std::string_view::npos &&
                               has_planes(*find_quant_type(row.quant_type));
+    const bool other_gemm = row.name.ends_with(".e4m3") && decision_.gemm != PrefillGemm::kFp8;
     if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_experts &&
-        !other_layout) {
+        !other_layout && !other_gemm) {
       rows.push_back(row);
     }
   }
@@ -122,7 +123,8 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       context_(options.context > 0 ? options.context : model.desc().context_length),
       plan_(build_plan(model)),
       decision_(decide_prefill(plan_, options, fit_environment(), card_facts(device_))),
-      prefill_(lower(plan_, prefill_target(options, decision_.choice.path, decision_.chunk))),
+      prefill_(lower(
+          plan_, prefill_target(options, decision_.gemm, decision_.choice.path, decision_.chunk))),
       decode_(lower(plan_, decode_target())),
       stream_(create_stream()) {
   const ModelDesc& desc = model.desc();
@@ -180,8 +182,7 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       unmapped_bytes += range.reserved_bytes() - range.mapped_bytes();
     }
   }
-  Projection::Options projection{requested_gemm(options), options.exact, max_rows(),
-                                 unmapped_bytes};
+  Projection::Options projection{decision_.gemm, options.exact, max_rows(), unmapped_bytes};
   if (decision_.choice.path == PrefillPath::kStreamed) {
     projection.store = {HalfStore::kStreamed, decision_.choice.reason};
   }

@@ -60,6 +60,11 @@ void Dequantizer::to_f16(const Weight& weight, RowRange rows, const float* large
                    weight.n_cols * 2, largest);
 }
 
+void Dequantizer::to_e4m3(const Weight& weight, RowRange rows, const float* largest, uint8_t* out) {
+  launch_over_rows(dequant_row(weight, "e4m3"), weight, rows, reinterpret_cast<std::byte*>(out),
+                   weight.n_cols, largest);
+}
+
 void Dequantizer::find_largest(const Weight& weight, float* largest) {
   // Every row goes into the one maximum: no step from row to row.
   launch_over_rows(fmt::format("absmax.{}", weight.type->name), weight,

@@ -1,4 +1,5 @@
-// Launches of kernels/dequant.cu: rows of matrices to f32 or f16, and the largest value of one.
+// Launches of kernels/dequant.cu: rows of matrices to f32, f16 or E4M3, and the largest value of
+// one.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ class Dequantizer {
   // out [rows.n_rows, n_cols] f16, 16-byte aligned: values by the power of two that brings
   // `largest`, one f32 on the device, to [2^13, 2^14).
   void to_f16(const Weight& weight, RowRange rows, const float* largest, uint16_t* out);
+
+  // As to_f16, to E4M3 with the largest value in [2^7, 2^8).
+  void to_e4m3(const Weight& weight, RowRange rows, const float* largest, uint8_t* out);
 
   // largest = max |value|, of a stack over all experts; one f32 on the device, zero before.
   void find_largest(const Weight& weight, float* largest);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apr/error.h"
 #include "base/format.h"
 #include "base/log.h"
@@ -21,17 +23,19 @@ HalfWeights::HalfWeights(Dequantizer& dequantizer, const Stream& stream,
 }
 
 HalfStoreChoice HalfWeights::prewarm(uint64_t free_bytes) {
-  HalfStoreChoice choice = choose_half_store(cache_bytes(), free_bytes);
+  const bool has_e4m3 = std::any_of(places_.order.begin(), places_.order.end(),
+                                    [this](const Weight* weight) { return is_e4m3(*weight); });
+  const char* width = has_e4m3 ? "8-bit" : "16-bit";
+  HalfStoreChoice choice = choose_half_store(cache_bytes(), free_bytes, width);
   if (choice.store == HalfStore::kCached) {
     try {
       for (const uint64_t n_bytes : places_.layer_bytes) {
-        buffers_.emplace_back(n_bytes, "16-bit prefill weights");
+        buffers_.emplace_back(n_bytes, "prefill weights");
       }
       for (const Weight* weight : places_.order) {
         if (const auto& place = places_.places.at(weight); place.layer >= 0) {
           make(*weight, {0, weight->n_rows},
-               reinterpret_cast<uint16_t*>(buffers_[static_cast<size_t>(place.layer)].data() +
-                                           place.offset_bytes));
+               buffers_[static_cast<size_t>(place.layer)].data() + place.offset_bytes);
         }
       }
     } catch (const Error& error) {
@@ -40,24 +44,28 @@ HalfStoreChoice HalfWeights::prewarm(uint64_t free_bytes) {
     }
   }
   if (choice.store == HalfStore::kCached) {
-    log_detail(fmt::format("prefill: 16-bit weights made once: {}", format_bytes(cache_bytes())));
+    log_detail(
+        fmt::format("prefill: {} weights made once: {}", width, format_bytes(cache_bytes())));
   } else {
     log_note(
-        fmt::format("prefill: 16-bit weights are made again for each chunk: {}", choice.reason));
+        fmt::format("prefill: {} weights are made again for each chunk: {}", width, choice.reason));
   }
   return choice;
 }
 
-const uint16_t* HalfWeights::kept(const Weight& weight) const {
+const std::byte* HalfWeights::kept(const Weight& weight) const {
   const HalfPlaces::Place& place = places_.places.at(&weight);
   return buffers_.empty() || place.layer < 0
              ? nullptr
-             : reinterpret_cast<const uint16_t*>(buffers_[static_cast<size_t>(place.layer)].data() +
-                                                 place.offset_bytes);
+             : buffers_[static_cast<size_t>(place.layer)].data() + place.offset_bytes;
 }
 
-void HalfWeights::make(const Weight& weight, RowRange rows, uint16_t* out) {
-  dequantizer_.to_f16(weight, rows, largest(weight), out);
+void HalfWeights::make(const Weight& weight, RowRange rows, std::byte* out) {
+  if (is_e4m3(weight)) {
+    dequantizer_.to_e4m3(weight, rows, largest(weight), reinterpret_cast<uint8_t*>(out));
+  } else {
+    dequantizer_.to_f16(weight, rows, largest(weight), reinterpret_cast<uint16_t*>(out));
+  }
 }
 
 const float* HalfWeights::largest(const Weight& weight) {

@@ -1,4 +1,5 @@
-// The 16-bit weights of mode f16: kept in device memory, or made for each product.
+// The 16-bit weights of mode f16, and the 8-bit ones of mode fp8: kept in device memory, or made
+// for each product.
 #pragma once
 
 #include <span>
@@ -23,12 +24,16 @@ class HalfWeights {
   // `free_bytes`, or memory runs out on the way, none is kept. Answers which, and says so once.
   HalfStoreChoice prewarm(uint64_t free_bytes);
 
-  // [n_rows, n_cols] f16 scaled by the power of two of largest(); null where not kept. Matrices of
-  // a group lie one behind the other.
-  const uint16_t* kept(const Weight& weight) const;
+  // Whether the matrix is E4M3, not f16.
+  bool is_e4m3(const Weight& weight) const { return elem_bytes(weight) == 1; }
+  int64_t elem_bytes(const Weight& weight) const { return places_.places.at(&weight).elem_bytes; }
+
+  // [n_rows, n_cols] f16 or E4M3 scaled by the power of two of largest(); null where not kept.
+  // Matrices of a group lie one behind the other.
+  const std::byte* kept(const Weight& weight) const;
 
   // Rows of a matrix as kept() has them, made on the stream into `out`.
-  void make(const Weight& weight, RowRange rows, uint16_t* out);
+  void make(const Weight& weight, RowRange rows, std::byte* out);
 
   // max |value| of a matrix, one f32 on the device; found on the stream at the first call.
   const float* largest(const Weight& weight);

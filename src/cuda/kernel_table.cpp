@@ -38,6 +38,23 @@ std::vector<std::string_view> with_tensor_cores() {
   return names;
 }
 
+// Of passes that end in rows for a product, the forms that make E4M3: sm_89 and later.
+std::vector<KernelRow> e4m3_rows() {
+  const std::vector<std::string_view> only = {"sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"};
+  std::vector<KernelRow> rows{
+      {"scale_rows.vec4.e4m3", "scale_rows.cu", "apr::scale_rows<4, true>"},
+      {"scale_rows.scalar.e4m3", "scale_rows.cu", "apr::scale_rows<1, true>"},
+      {"swiglu_rows.vec4.e4m3", "product_rows.cu", "apr::swiglu_rows<4, true>", {}, {}, true},
+      {"swiglu_rows.scalar.e4m3", "product_rows.cu", "apr::swiglu_rows<1, true>", {}, {}, true},
+      {"sum_norm_rows.vec4.e4m3", "product_rows.cu", "apr::sum_norm_rows<4, true>", {}, {}, true},
+      {"sum_norm_rows.scalar.e4m3", "product_rows.cu", "apr::sum_norm_rows<1, true>", {}, {}, true},
+  };
+  for (KernelRow& row : rows) {
+    row.only = only;
+  }
+  return rows;
+}
+
 // One row for each head size, of decode for each cache type and number of query heads to a key
 // head, too.
 std::vector<KernelRow> attention_rows() {
@@ -127,6 +144,9 @@ std::span<const KernelRow> kernel_table() {
         {"sum_norm_rows.vec4", "product_rows.cu", "apr::sum_norm_rows<4>", {}, {}, true},
         {"sum_norm_rows.scalar", "product_rows.cu", "apr::sum_norm_rows<1>", {}, {}, true},
     };
+    for (KernelRow& row : e4m3_rows()) {
+      all.push_back(std::move(row));
+    }
     for (KernelRow& row : attention_rows()) {
       all.push_back(std::move(row));
     }

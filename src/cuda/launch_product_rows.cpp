@@ -27,15 +27,21 @@ bool has_vectors(const Products& products, const ProductColumns& columns) {
                      {products.data, columns.bias});
 }
 
+// The form of a kernel that makes E4M3 rows where there are some to make.
+std::string form(const char* kernel, bool vectors, const E4m3Rows& rows = {}) {
+  return fmt::format("{}.{}{}", kernel, vectors ? "vec4" : "scalar",
+                     rows.values != nullptr ? ".e4m3" : "");
+}
+
 // A block for each row and part, with a thread for each vector up to 512; `kept` columns of f32 in
 // shared memory.
 template <class Params>
-void launch_rows(const KernelLibrary& kernels, const Stream& stream, const char* kernel,
+void launch_rows(const KernelLibrary& kernels, const Stream& stream, const std::string& kernel,
                  const Params& params, bool vectors, int64_t n_rows, int64_t n_cols, int64_t n_kept,
                  int n_parts = 1) {
   const int64_t n_vectors = vectors ? n_cols / kVectorElems : n_cols;
   const int64_t n_warps = (n_vectors + kWarpThreads - 1) / kWarpThreads;
-  launch(kernels, fmt::format("{}.{}", kernel, vectors ? "vec4" : "scalar"),
+  launch(kernels, kernel,
          {.grid_x = static_cast<uint32_t>(n_rows),
           .grid_y = static_cast<uint32_t>(n_parts),
           .block_x = static_cast<uint32_t>(std::min(n_warps * kWarpThreads, kMostThreads)),
@@ -48,8 +54,10 @@ void launch_rows(const KernelLibrary& kernels, const Stream& stream, const char*
 
 void launch_scale_rows(const KernelLibrary& kernels, const Stream& stream,
                        const ScaleRowsParams& params, int64_t n_rows) {
-  const bool vectors = has_vectors({params.n_cols}, {params.x, params.y.values});
-  launch_rows(kernels, stream, "scale_rows", params, vectors, n_rows, params.n_cols, 0);
+  const bool vectors =
+      has_vectors({params.n_cols}, {params.x, params.y.values, params.y_e4m3.values});
+  launch_rows(kernels, stream, form("scale_rows", vectors, params.y_e4m3), params, vectors, n_rows,
+              params.n_cols, 0);
 }
 
 void launch_unscale_rows(const KernelLibrary& kernels, const Stream& stream,
@@ -61,7 +69,8 @@ void launch_unscale_rows(const KernelLibrary& kernels, const Stream& stream,
               has_vectors({params.y_stride[part]}, {params.y[part]});
     most_cols = std::max<int64_t>(most_cols, params.columns[part].n_cols);
   }
-  launch_rows(kernels, stream, "unscale_rows", params, vectors, n_rows, most_cols, 0, n_parts);
+  launch_rows(kernels, stream, form("unscale_rows", vectors), params, vectors, n_rows, most_cols, 0,
+              n_parts);
 }
 
 void launch_swiglu_rows(const KernelLibrary& kernels, const Stream& stream,
@@ -69,19 +78,20 @@ void launch_swiglu_rows(const KernelLibrary& kernels, const Stream& stream,
   const int64_t n_cols = params.gate.n_cols;
   const bool vectors = has_vectors(params.products, params.gate) &&
                        has_vectors(params.products, params.up) &&
-                       has_vectors({}, {params.y.values, params.y_f32});
-  launch_rows(kernels, stream, "swiglu_rows", params, vectors, n_rows, n_cols,
-              params.keep ? n_cols : 0);
+                       has_vectors({}, {params.y.values, params.y_f32, params.y_e4m3.values});
+  launch_rows(kernels, stream, form("swiglu_rows", vectors, params.y_e4m3), params, vectors, n_rows,
+              n_cols, params.keep ? n_cols : 0);
 }
 
 void launch_sum_norm_rows(const KernelLibrary& kernels, const Stream& stream,
                           const SumNormRowsParams& params, int64_t n_rows) {
   const bool has_products = params.products.data != nullptr;
-  const bool vectors = (!has_products || has_vectors(params.products, params.columns)) &&
-                       has_vectors({params.n_cols}, {params.x, params.sum, params.norm_weight,
-                                                     params.y.values, params.y_f32});
-  launch_rows(kernels, stream, "sum_norm_rows", params, vectors, n_rows, params.n_cols,
-              params.keep ? params.n_cols : 0);
+  const bool vectors =
+      (!has_products || has_vectors(params.products, params.columns)) &&
+      has_vectors({params.n_cols}, {params.x, params.sum, params.norm_weight, params.y.values,
+                                    params.y_f32, params.y_e4m3.values});
+  launch_rows(kernels, stream, form("sum_norm_rows", vectors, params.y_e4m3), params, vectors,
+              n_rows, params.n_cols, params.keep ? params.n_cols : 0);
 }
 
 }  // namespace apr::cuda

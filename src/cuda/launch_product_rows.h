@@ -6,7 +6,8 @@
 
 namespace apr::cuda {
 
-// y [n_rows, n_cols] f16 with a power of two each = x [n_rows, n_cols].
+// y [n_rows, n_cols] f16, or E4M3 where y_e4m3 is given, with a power of two each = x [n_rows,
+// n_cols].
 void launch_scale_rows(const KernelLibrary& kernels, const Stream& stream,
                        const ScaleRowsParams& params, int64_t n_rows);
 

@@ -24,10 +24,6 @@ int64_t context_of(const Plan& plan, const CudaBackendOptions& options) {
   return options.context > 0 ? options.context : plan.model->desc().context_length;
 }
 
-PrefillGemm gemm_of(const CudaBackendOptions& options) {
-  return choose_prefill_gemm(requested_gemm(options), options.exact).ran;
-}
-
 std::vector<int64_t> chunks_of(const CudaBackendOptions& options, int64_t context) {
   if (options.prefill_chunk > 0) {
     return {std::min(options.prefill_chunk, context)};
@@ -44,7 +40,7 @@ std::vector<int64_t> chunks_of(const CudaBackendOptions& options, int64_t contex
 void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gemm,
                     PrefillPath path) {
   const std::vector<ProjectionGroup> groups = projection_groups(prefill);
-  const bool kept = gemm == PrefillGemm::kF16 && path == PrefillPath::kBatched;
+  const bool kept = scales_rows(gemm) && path == PrefillPath::kBatched;
   if (kept) {
     for (const uint64_t n_bytes : half_places(groups).layer_bytes) {
       memory.add(MemoryUse::kHalfWeights, n_bytes);
@@ -56,6 +52,32 @@ void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gem
                                  sizes.undo, sizes.products, sizes.q8_scale, sizes.q8_sum}) {
     memory.add(MemoryUse::kWorkspace, n_bytes);
   }
+}
+
+// The profile and the products; FP8 stands in for f16 alone.
+void decide_gemm(PrefillDecision& decision, const CudaBackendOptions& options,
+                 FitEnvironment environment, const CardFacts& card, const ModelDesc& desc) {
+  if (options.prefill_gemm == PrefillGemm::kFp8) {
+    environment.fp8_prefill = "1";
+  }
+  if (options.fp8_prefill_off) {
+    environment.fp8_prefill.reset();
+  }
+  GpuProfile& profile = decision.profile;
+  profile = gpu_profile(card.compute_capability, environment, desc.attention.qk_norm, desc.arch);
+  const GemmChoice without = choose_prefill_gemm(requested_gemm(options), options.exact);
+  if (profile.precision == PrefillPrecision::kFp8 && without.ran != PrefillGemm::kF16) {
+    profile.precision = PrefillPrecision::kFp16;
+    profile.refusal = fmt::format(
+        "FP8_PREFILL=1 is refused: {}",
+        options.exact ? without.reason
+                      : fmt::format("{} products were asked for", prefill_gemm_name(without.ran)));
+  }
+  const bool is_fp8 = profile.precision == PrefillPrecision::kFp8;
+  const bool fp8_refused = environment.fp8_prefill == "1" && !is_fp8;
+  decision.gemm = is_fp8 ? PrefillGemm::kFp8 : without.ran;
+  decision.requested = is_fp8 || fp8_refused ? PrefillGemm::kFp8 : requested_gemm(options);
+  decision.gemm_reason = fp8_refused ? profile.refusal : without.reason;
 }
 
 std::string refusal_of(const MemoryPlan& memory, const CardFacts& card, uint64_t free_bytes) {
@@ -106,6 +128,9 @@ uint64_t MemoryPlan::planned_bytes() const {
 }
 
 PrefillGemm requested_gemm(const CudaBackendOptions& options) {
+  if (options.prefill_gemm == PrefillGemm::kFp8) {
+    return PrefillGemm::kF16;  // in whose place it stands
+  }
   return options.prefill_gemm ? *options.prefill_gemm : prefill_gemm_from_environment();
 }
 
@@ -123,13 +148,15 @@ uint64_t step_state_bytes(int64_t max_rows) {
   return sizeof(StepState) + static_cast<uint64_t>(max_rows) * sizeof(int32_t);
 }
 
-Target prefill_target(const CudaBackendOptions& options, PrefillPath path, int64_t chunk) {
+Target prefill_target(const CudaBackendOptions& options, PrefillGemm gemm, PrefillPath path,
+                      int64_t chunk) {
   const bool serial = path == PrefillPath::kSerial;
   return {.backend = BackendKind::kCuda,
           .phase = Phase::kPrefill,
           .max_rows = serial ? 1 : chunk,
           .max_logit_rows = serial ? 1 : options.max_logit_rows,
-          .f16_rows = gemm_of(options) == PrefillGemm::kF16};
+          .f16_rows = scales_rows(gemm),
+          .e4m3_rows = gemm == PrefillGemm::kFp8};
 }
 
 Target decode_target() {
@@ -137,13 +164,13 @@ Target decode_target() {
       .backend = BackendKind::kCuda, .phase = Phase::kDecode, .max_rows = 1, .max_logit_rows = 1};
 }
 
-MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, const CardFacts& card,
-                       PrefillPath path, int64_t chunk) {
+MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, PrefillGemm gemm,
+                       const CardFacts& card, PrefillPath path, int64_t chunk) {
   const Model& model = *plan.model;
   const ModelDesc& desc = model.desc();
   const int64_t context = context_of(plan, options);
   const bool f32_cache = needs_f32_cache(options);
-  const ExecPlan prefill = lower(plan, prefill_target(options, path, chunk));
+  const ExecPlan prefill = lower(plan, prefill_target(options, gemm, path, chunk));
   const ExecPlan decode = lower(plan, decode_target());
 
   MemoryPlan memory;
@@ -183,45 +210,37 @@ MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, cons
     memory.add(MemoryUse::kWorkspace, n_bytes);
   }
   if (path != PrefillPath::kSerial) {
-    add_projection(memory, prefill, gemm_of(options), path);
+    add_projection(memory, prefill, gemm, path);
   }
   return memory;
 }
 
 PrefillDecision decide_prefill(const Plan& plan, const CudaBackendOptions& options,
-                               const FitEnvironment& asked, const CardFacts& card) {
-  FitEnvironment environment = asked;
-  if (options.fp8_prefill_off) {
-    environment.fp8_prefill.reset();
-  }
+                               const FitEnvironment& environment, const CardFacts& card) {
   const ModelDesc& desc = plan.model->desc();
   const int64_t context = context_of(plan, options);
   const std::vector<int64_t> chunks = chunks_of(options, context);
-  const auto plan_of = [&](PrefillPath path, int64_t chunk) {
-    return memory_plan(plan, options, card, path, chunk);
-  };
   PrefillDecision decision;
-  decision.gemm = gemm_of(options);
   decision.free_bytes = visible_free_bytes(options, card.free_bytes);
-  decision.profile =
-      gpu_profile(card.compute_capability, environment, desc.attention.qk_norm, desc.arch);
-  if (decision.profile.precision == PrefillPrecision::kFp8) {
-    decision.profile.precision = PrefillPrecision::kFp16;
-    decision.profile.refusal =
-        "FP8_PREFILL=1 is refused: this version has no FP8 products; FP16 is used";
-  }
-  const bool is_f16 = decision.gemm == PrefillGemm::kF16;
+  decide_gemm(decision, options, environment, card, desc);
+  const auto plan_of = [&](PrefillPath path, int64_t chunk) {
+    return memory_plan(plan, options, decision.gemm, card, path, chunk);
+  };
+  const bool scaled = scales_rows(decision.gemm);
+  const uint64_t cache_elem_bytes = decision.gemm == PrefillGemm::kFp8   ? 1
+                                    : decision.gemm == PrefillGemm::kF16 ? 2
+                                                                         : 0;
   decision.need = prefill_need(resident_estimate(*plan.model, needs_f32_cache(options) ? 4 : 2),
-                               is_f16 ? 2 : 0, context);
+                               cache_elem_bytes, context);
   PrefillCase of;
   of.requested = options.prefill_path;
   of.environment = environment;
   of.batched_by_profile = decision.profile.batched;
-  of.has_qk_norm = desc.attention.qk_norm && is_f16;  // the seed's rule is of the FP16 prefill
+  of.has_qk_norm = desc.attention.qk_norm && scaled;  // the seed's rule is of the FP16 prefill
   of.need_bytes = decision.need.total_bytes();
   of.free_bytes = decision.free_bytes;
   of.batched_bytes = plan_of(PrefillPath::kBatched, chunks.back()).planned_bytes() +
-                     (is_f16 ? kHalfReserveBytes : 0);
+                     (scaled ? kHalfReserveBytes : 0);
   of.streamed_bytes = plan_of(PrefillPath::kStreamed, chunks.back()).planned_bytes();
   decision.choice = choose_prefill(of);
 

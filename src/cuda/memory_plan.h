@@ -17,7 +17,7 @@ namespace apr::cuda {
 // What memory is for.
 enum class MemoryUse {
   kWeights,      // as the file has them, packed anew
-  kHalfWeights,  // 16-bit copies kept for the prefill
+  kHalfWeights,  // 16- or 8-bit copies kept for the prefill
   kKv,           // keys and values of the whole context
   kStates,       // of recurrent layers, doubled: of this step and the one before
   kWorkspace,    // intermediate results and scratch
@@ -46,6 +46,7 @@ struct CardFacts {
 
 constexpr uint64_t kDevicePageBytes = uint64_t{2} << 20;  // of what is mapped as it grows
 
+// Without FP8_PREFILL: of the options, else of APR_QWEN35_PREFILL_GEMM.
 PrefillGemm requested_gemm(const CudaBackendOptions& options);
 bool needs_f32_cache(const CudaBackendOptions& options);  // exact attention is f32, as its cache
 
@@ -55,20 +56,23 @@ int64_t cache_row_bytes(const ModelDesc& desc, bool f32_cache);
 // Of the memory that a step is described in: StepState and its token ids.
 uint64_t step_state_bytes(int64_t max_rows);
 
-// What the prefill of a path is lowered for.
-Target prefill_target(const CudaBackendOptions& options, PrefillPath path, int64_t chunk);
+// What the prefill of a path is lowered for; `gemm`: its products.
+Target prefill_target(const CudaBackendOptions& options, PrefillGemm gemm, PrefillPath path,
+                      int64_t chunk);
 Target decode_target();
 
-// What CudaBackend allocates when the whole context is mapped.
-MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, const CardFacts& card,
-                       PrefillPath path, int64_t chunk);
+// What CudaBackend allocates when the whole context is mapped; `gemm`: PrefillDecision::gemm.
+MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, PrefillGemm gemm,
+                       const CardFacts& card, PrefillPath path, int64_t chunk);
 
 struct PrefillDecision {
   GpuProfile profile;
   PrefillNeed need;  // the seed's sum
   PrefillChoice choice;
-  PrefillGemm gemm = PrefillGemm::kF16;
-  int64_t chunk = 1;  // rows of a forward
+  PrefillGemm requested = PrefillGemm::kF16;  // with FP8_PREFILL, also where that is refused
+  PrefillGemm gemm = PrefillGemm::kF16;       // of the prefill as a whole
+  std::string gemm_reason = {};               // why they differ; empty: they do not
+  int64_t chunk = 1;                          // rows of a forward
   uint64_t free_bytes = 0;
   MemoryPlan memory;         // of the path
   std::string refusal = {};  // why not even that fits; empty: it does, or was forced

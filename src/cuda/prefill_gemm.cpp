@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "apr/error.h"
+#include "apr/lower.h"
 #include "base/format.h"
 #include "base/log.h"
 
@@ -25,8 +26,14 @@ const char* prefill_gemm_name(PrefillGemm gemm) {
       return "f32";
     case PrefillGemm::kDp4a:
       return "dp4a";
+    case PrefillGemm::kFp8:
+      return "fp8";
   }
   check_failed("a prefill gemm has a name", __FILE__, __LINE__, "");
+}
+
+bool scales_rows(PrefillGemm gemm) {
+  return gemm == PrefillGemm::kF16 || gemm == PrefillGemm::kFp8;
 }
 
 ParsedPrefillGemm parse_prefill_gemm(const char* text) {
@@ -62,6 +69,10 @@ GemmChoice choose_prefill_gemm(PrefillGemm requested, bool exact) {
 }
 
 GemmChoice choose_gemm(PrefillGemm mode, const Weight& weight, int64_t ldc) {
+  if (mode == PrefillGemm::kFp8 && !takes_e4m3(weight)) {
+    return {PrefillGemm::kF16, fmt::format("{} is [{}, {}], fp8 takes multiples of {}", weight.name,
+                                           weight.n_rows, weight.n_cols, kE4m3Multiple)};
+  }
   if (mode != PrefillGemm::kDp4a) {
     return {mode};
   }
@@ -81,12 +92,12 @@ GemmChoice choose_gemm(PrefillGemm mode, const Weight& weight, int64_t ldc) {
   return {mode};
 }
 
-HalfStoreChoice choose_half_store(uint64_t cache_bytes, uint64_t free_bytes) {
+HalfStoreChoice choose_half_store(uint64_t cache_bytes, uint64_t free_bytes, const char* width) {
   if (free_bytes >= kHalfReserveBytes && cache_bytes <= free_bytes - kHalfReserveBytes) {
     return {};
   }
   return {HalfStore::kStreamed,
-          fmt::format("16-bit weights of {} and 1 GiB do not fit in {} of free device memory",
+          fmt::format("{} weights of {} and 1 GiB do not fit in {} of free device memory", width,
                       format_bytes(cache_bytes), format_bytes(free_bytes))};
 }
 

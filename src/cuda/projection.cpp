@@ -56,7 +56,10 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
   if (mode_ != options.requested) {
     report_.reason = choose_prefill_gemm(options.requested, options.exact).reason;
   }
-  if (mode_ == PrefillGemm::kF16) {
+  if (mode_ == PrefillGemm::kFp8) {
+    e4m3_.emplace(stream, cublas_workspace_);
+  }
+  if (scales_rows(mode_)) {
     HalfStoreChoice choice = options.store;
     if (choice.store == HalfStore::kCached) {
       // Uploads went through another stream and may still be on their way.
@@ -65,7 +68,9 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
       choice = half_weights_.prewarm(free_bytes - std::min(free_bytes, options.reserved_bytes));
     }
     half_store_ = choice.store;
-    report_.reason = choice.reason;
+    if (!choice.reason.empty()) {
+      report_.reason += (report_.reason.empty() ? "" : "; ") + choice.reason;
+    }
   }
   allocate(groups, options.most_scratch_bytes);
 }
@@ -73,19 +78,25 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
 PrefillGemmReport Projection::report_for(std::span<const ProjectionGroup> groups) const {
   PrefillGemmReport report{mode_, mode_};
   int n_ran = 0, n_refused = 0;
+  PrefillGemm instead = mode_;
   for (const ProjectionGroup& group : groups) {
+    if (mode_ == PrefillGemm::kFp8 && !group.every_row) {
+      continue;  // the head is f16
+    }
     for (const Weight* weight : group.weights) {
       const GemmChoice choice = choose_gemm(mode_, *weight, weight->n_rows);
-      (choice.ran == mode_ ? n_ran : n_refused) += 1;
-      if (report.reason.empty()) {
+      const bool runs = mode_ == PrefillGemm::kFp8 ? group.e4m3 : choice.ran == mode_;
+      (runs ? n_ran : n_refused) += 1;
+      if (report.reason.empty() && !choice.reason.empty()) {
         report.reason = choice.reason;
+        instead = choice.ran;
       }
     }
   }
   if (n_refused > 0) {
-    report.reason =
-        fmt::format("f32 for {} of {} matrices: {}", n_refused, n_ran + n_refused, report.reason);
-    report.ran = n_ran > 0 ? mode_ : PrefillGemm::kF32;
+    report.reason = fmt::format("{} for {} of {} matrices: {}", prefill_gemm_name(instead),
+                                n_refused, n_ran + n_refused, report.reason);
+    report.ran = n_ran > 0 ? mode_ : instead;
   }
   return report;
 }
@@ -103,14 +114,18 @@ void Projection::allocate(std::span<const ProjectionGroup> groups, int64_t most_
 
 PrefillGemm Projection::project(const ProjectionArgs& args) {
   check_args(mode_, args);
-  const PrefillGemm ran = choose_gemm(mode_, *args.weight, args.ldc).ran;
+  const PrefillGemm ran = mode_ != PrefillGemm::kFp8
+                              ? choose_gemm(mode_, *args.weight, args.ldc).ran
+                          : half_weights_.is_e4m3(*args.weight) ? PrefillGemm::kFp8
+                                                                : PrefillGemm::kF16;
   if (args.n_tokens == 0) {
     return ran;
   }
   APR_CHECK(args.n_tokens <= max_rows_, "a product has the rows of a chunk at most");
   switch (ran) {
     case PrefillGemm::kF16:
-      project_f16(args);
+    case PrefillGemm::kFp8:
+      project_scaled(args);
       break;
     case PrefillGemm::kF32:
       project_f32(args);
@@ -122,12 +137,17 @@ PrefillGemm Projection::project(const ProjectionArgs& args) {
   return ran;
 }
 
-void Projection::project_f16(const ProjectionArgs& args) {
-  const F16Rows rows = scale_rows(args.x, args.n_tokens, args.weight->n_cols);
-  multiply_f16({&args.weight, 1}, rows, args.n_tokens, args.y, args.ldc);
+void Projection::project_scaled(const ProjectionArgs& args) {
+  const Weight& weight = *args.weight;
+  const bool e4m3 = half_weights_.is_e4m3(weight);
+  const ScaledRows rows = scale_rows(args.x, args.n_tokens, weight.n_cols, e4m3);
+  // E4M3 products have padded rows, which y has no room for.
+  float* products = e4m3 ? products_.as<float>() : args.y;
+  const int64_t stride = e4m3 ? weight.n_rows : args.ldc;
+  multiply_scaled({&args.weight, 1}, rows, args.n_tokens, products, stride);
   UnscaleParams params{};
-  params.products = {args.y, rows.undo, args.ldc};
-  params.columns[0] = columns_of(*args.weight, args.bias, 0);
+  params.products = {products, rows.undo, stride};
+  params.columns[0] = columns_of(weight, args.bias, 0);
   params.y[0] = args.y;
   params.y_stride[0] = args.ldc;
   unscale(params, 1, args.n_tokens);
@@ -179,33 +199,47 @@ void Projection::project_dp4a(const ProjectionArgs& args) {
                         static_cast<int32_t>(args.n_tokens)});
 }
 
-F16Rows Projection::scale_rows(const float* x, int64_t n_tokens, int64_t n_cols) {
-  const F16Rows rows{x_scratch_.as<uint16_t>(), undo_scratch_.as<float>()};
-  launch_scale_rows(kernels_, stream_, {x, rows, static_cast<int32_t>(n_cols)}, n_tokens);
-  return rows;
+ScaledRows Projection::scale_rows(const float* x, int64_t n_tokens, int64_t n_cols, bool e4m3) {
+  ScaleRowsParams params{x, {}, static_cast<int32_t>(n_cols)};
+  float* undo = undo_scratch_.as<float>();
+  if (e4m3) {
+    params.y_e4m3 = {x_scratch_.as<uint8_t>(), undo};
+  } else {
+    params.y = {x_scratch_.as<uint16_t>(), undo};
+  }
+  launch_scale_rows(kernels_, stream_, params, n_tokens);
+  return {x_scratch_.data(), undo};
 }
 
-void Projection::multiply_f16(std::span<const Weight* const> weights, const F16Rows& rows,
-                              int64_t n_tokens, float* products, int64_t stride) {
+void Projection::multiply_scaled(std::span<const Weight* const> weights, const ScaledRows& rows,
+                                 int64_t n_tokens, float* products, int64_t stride) {
+  const bool e4m3 = half_weights_.is_e4m3(*weights[0]);
+  const int64_t elem_bytes = half_weights_.elem_bytes(*weights[0]);
+  const int64_t n_cols = weights[0]->n_cols;
+  const auto multiply = [&](const void* w, int64_t n_rows, float* to) {
+    if (e4m3) {
+      e4m3_->multiply(w, n_rows, n_cols, rows.values, e4m3_values_bytes(n_tokens, 1), to, stride);
+    } else {
+      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, w, n_rows, n_cols, rows.values, n_tokens, to, stride);
+    }
+  };
   for (size_t idx = 0; idx < weights.size();) {
     const Weight& weight = *weights[idx];
-    const int64_t n_cols = weight.n_cols;
-    if (const uint16_t* w = half_weights_.kept(weight)) {
+    if (const std::byte* w = half_weights_.kept(weight)) {
       int64_t n_rows = 0;  // of this matrix and those that lie behind it
-      while (idx < weights.size() && half_weights_.kept(*weights[idx]) == w + n_rows * n_cols) {
+      while (idx < weights.size() &&
+             half_weights_.kept(*weights[idx]) == w + n_rows * n_cols * elem_bytes) {
         n_rows += weights[idx++]->n_rows;
       }
-      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, w, n_rows, n_cols, rows.values, n_tokens, products,
-           stride);
+      multiply(w, n_rows, products);
       products += n_rows;
       continue;
     }
-    const int64_t n_tile = tile_rows(weight, 2);
+    const int64_t n_tile = tile_rows(weight, elem_bytes, e4m3 ? kE4m3Multiple : 1);
     for (int64_t first = 0; first < weight.n_rows; first += n_tile) {
       const int64_t n_rows = std::min(n_tile, weight.n_rows - first);
-      half_weights_.make(weight, {first, n_rows}, weight_scratch_.as<uint16_t>());
-      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, weight_scratch_.data(), n_rows, n_cols, rows.values,
-           n_tokens, products + first, stride);
+      half_weights_.make(weight, {first, n_rows}, weight_scratch_.data());
+      multiply(weight_scratch_.data(), n_rows, products + first);
     }
     products += weight.n_rows;
     ++idx;
@@ -222,9 +256,9 @@ void Projection::gemm(cudaDataType_t type, cublasComputeType_t compute, const vo
                                  CUDA_R_32F, stride, compute, CUBLAS_GEMM_DEFAULT));
 }
 
-int64_t Projection::tile_rows(const Weight& weight, int64_t elem_bytes) const {
-  const int64_t n_rows =
-      static_cast<int64_t>(weight_scratch_.size_bytes()) / (weight.n_cols * elem_bytes);
+int64_t Projection::tile_rows(const Weight& weight, int64_t elem_bytes, int64_t multiple) const {
+  const int64_t n_rows = static_cast<int64_t>(weight_scratch_.size_bytes()) /
+                         (weight.n_cols * elem_bytes) / multiple * multiple;
   APR_CHECK(n_rows >= 1, "the scratch holds a row of every matrix that needs it");
   return std::min(n_rows, weight.n_rows);
 }

@@ -1,13 +1,15 @@
-// The products of a prefill: y = x w^T for the rows of a chunk, in one of three modes, and the
-// fused stages of mode f16.
+// The products of a prefill: y = x w^T for the rows of a chunk, in one of four modes, and the
+// fused stages of modes f16 and fp8.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "apr/lower.h"
 #include "cuda/device.h"
+#include "cuda/e4m3_gemm.h"
 #include "cuda/half_weights.h"
 
 namespace apr::cuda {
@@ -26,6 +28,12 @@ struct GroupProducts {
   std::vector<ProductColumns> columns;  // [matrices]
 };
 
+// F16Rows or E4m3Rows.
+struct ScaledRows {
+  const void* values = nullptr;
+  const float* undo = nullptr;  // [n_rows]
+};
+
 struct ProjectionArgs {
   const Weight* weight = nullptr;  // of the groups
   const float* bias = nullptr;     // [n_rows] f32 or null
@@ -42,11 +50,11 @@ class Projection {
     int64_t max_rows = 1;         // of a chunk
     uint64_t reserved_bytes = 0;  // of device memory that others will take
     int64_t most_scratch_bytes = kMostWeightScratchBytes;
-    HalfStoreChoice store = {};  // where 16-bit weights are wanted; kept only where they fit, too
+    HalfStoreChoice store = {};  // where such weights are wanted; kept only where they fit, too
   };
 
-  // Allocates scratch for `groups` and, in mode f16, makes the 16-bit weights on `stream` without
-  // waiting. What it is given must outlive it. Throws kBackendUnavailable.
+  // Allocates scratch for `groups` and, in modes f16 and fp8, makes their weights on `stream`
+  // without waiting. What it is given must outlive it. Throws kBackendUnavailable.
   Projection(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
              const DeviceWeights& weights, std::span<const ProjectionGroup> groups,
              const Options& options);
@@ -57,12 +65,12 @@ class Projection {
   PrefillGemm project(const ProjectionArgs& args);
 
   // The products of all matmuls of a stage of the prefill plan with their one input, whose values
-  // are in `workspace`. Mode f16 alone.
+  // are in `workspace`. Modes f16 and fp8.
   GroupProducts multiply(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
                          int64_t n_tokens);
 
   // Runs a stage of kernel "norm_rows" or "project..." (lower/fuse.h), but not
-  // "project_attention", of the prefill plan. Mode f16 alone.
+  // "project_attention", of the prefill plan. Modes f16 and fp8.
   void run(const ExecPlan& exec, const Stage& stage, std::byte* workspace, int64_t n_tokens);
 
   const PrefillGemmReport& report() const { return report_; }
@@ -73,19 +81,21 @@ class Projection {
   PrefillGemmReport report_for(std::span<const ProjectionGroup> groups) const;
   void allocate(std::span<const ProjectionGroup> groups, int64_t most_scratch_bytes);
 
-  void project_f16(const ProjectionArgs& args);
+  void project_scaled(const ProjectionArgs& args);
   void project_f32(const ProjectionArgs& args);
   void project_dp4a(const ProjectionArgs& args);
 
-  F16Rows scale_rows(const float* x, int64_t n_tokens, int64_t n_cols);
-  // products [n_tokens, stride] of 16-bit rows and matrices, side by side.
-  void multiply_f16(std::span<const Weight* const> weights, const F16Rows& rows, int64_t n_tokens,
-                    float* products, int64_t stride);
+  // Rows for products with weights of this size: f16, or E4M3.
+  ScaledRows scale_rows(const float* x, int64_t n_tokens, int64_t n_cols, bool e4m3);
+  // products [n_tokens, stride] of rows and matrices that are all f16 or all E4M3, side by side; of
+  // E4M3 up to a kE4m3Multiple of rows are written.
+  void multiply_scaled(std::span<const Weight* const> weights, const ScaledRows& rows,
+                       int64_t n_tokens, float* products, int64_t stride);
   // products [n_tokens, stride] = rows [n_tokens, n_cols] w^T of one matrix of either type.
   void gemm(cudaDataType_t type, cublasComputeType_t compute, const void* w, int64_t n_rows,
             int64_t n_cols, const void* rows, int64_t n_tokens, float* products, int64_t stride);
   // Row tiles of a matrix that is not kept: as many as the scratch holds.
-  int64_t tile_rows(const Weight& weight, int64_t elem_bytes) const;
+  int64_t tile_rows(const Weight& weight, int64_t elem_bytes, int64_t multiple = 1) const;
   ProductColumns columns_of(const Weight& weight, const float* bias, int64_t first_col);
   void unscale(const UnscaleParams& params, int n_parts, int64_t n_tokens);
   bool keeps_row(int64_t n_cols) const;
@@ -101,8 +111,9 @@ class Projection {
   HalfWeights half_weights_;
   DeviceBuffer cublas_workspace_;
   CublasHandle cublas_;
-  DeviceBuffer weight_scratch_;            // rows of a matrix that is not kept, f32 or f16
-  DeviceBuffer x_scratch_, undo_scratch_;  // F16Rows; or values of Q8Rows
+  std::optional<E4m3Gemm> e4m3_;           // mode fp8
+  DeviceBuffer weight_scratch_;            // rows of a matrix that is not kept
+  DeviceBuffer x_scratch_, undo_scratch_;  // F16Rows or E4m3Rows; or values of Q8Rows
   DeviceBuffer q8_scale_, q8_sum_;
   DeviceBuffer products_;  // [max_rows, columns of a group] f32
   PrefillGemmReport report_;

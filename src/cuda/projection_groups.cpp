@@ -6,7 +6,6 @@ namespace apr::cuda {
 namespace {
 
 constexpr uint64_t kAlignBytes = 256;
-constexpr int64_t kHalfBytes = 2;
 constexpr int64_t kRareScratchBytes = int64_t{16} << 20;
 constexpr int64_t kQ8Elems = 32;
 
@@ -25,6 +24,7 @@ std::vector<ProjectionGroup> projection_groups(const ExecPlan& prefill) {
         group.layer_idx = op.layer_idx;
         group.every_row =
             prefill.plan->values[static_cast<size_t>(op.outputs[0])].rows == RowDomain::kTokens;
+        group.e4m3 = has_e4m3_products(*prefill.plan, prefill.target, op.inputs[0]);
         group.weights.push_back(op.weights[0]);
       }
     }
@@ -57,11 +57,12 @@ HalfPlaces half_places(std::span<const ProjectionGroup> groups) {
     }
     for (const Weight* weight : group.weights) {
       HalfPlaces::Place place;
+      place.elem_bytes = group.e4m3 ? 1 : 2;
       if (group.every_row) {
         place.layer = static_cast<int64_t>(found.layer_bytes.size()) - 1;
         place.offset_bytes = static_cast<int64_t>(found.layer_bytes.back());
         found.layer_bytes.back() +=
-            static_cast<uint64_t>(weight->n_rows * weight->n_cols * kHalfBytes);
+            static_cast<uint64_t>(weight->n_rows * weight->n_cols * place.elem_bytes);
       }
       found.places[weight] = place;
       found.order.push_back(weight);
@@ -72,29 +73,33 @@ HalfPlaces half_places(std::span<const ProjectionGroup> groups) {
 
 ProjectionSizes projection_sizes(std::span<const ProjectionGroup> groups, PrefillGemm mode,
                                  bool kept, int64_t max_rows, int64_t most_scratch_bytes) {
-  int64_t scratch_bytes = 0, most_cols = 0, most_products = 0, n_matrices = 0;
+  int64_t scratch_bytes = 0, most_cols = 0, most_products = 0, n_matrices = 0, x_bytes = 0;
   for (const ProjectionGroup& group : groups) {
+    const int64_t n_group_rows = group.e4m3 ? e4m3_values_bytes(max_rows, 1) : max_rows;
+    const int64_t elem_bytes = group.e4m3 ? 1 : 2;  // where rows are scaled
     int64_t n_products = 0;
     for (const Weight* weight : group.weights) {
       const PrefillGemm ran = choose_gemm(mode, *weight, weight->n_rows).ran;
       const bool needs_scratch =
-          ran == PrefillGemm::kF16 ? !(kept && group.every_row) : weight->type->name != "F32";
+          scales_rows(ran) ? !(kept && group.every_row) : weight->type->name != "F32";
       if (needs_scratch) {
         // What dp4a multiplies needs it for results that are not dense alone: little is enough.
         const int64_t most_bytes = ran == PrefillGemm::kDp4a
                                        ? std::min(most_scratch_bytes, kRareScratchBytes)
                                        : most_scratch_bytes;
-        const int64_t row_bytes = weight->n_cols * (ran == PrefillGemm::kF16 ? 2 : 4);
+        const int64_t row_bytes = weight->n_cols * (scales_rows(ran) ? elem_bytes : 4);
+        const int64_t least_rows = group.e4m3 ? kE4m3Multiple : 1;
         const int64_t n_rows =
-            std::min(weight->n_rows, std::max(most_bytes / row_bytes, int64_t{1}));
+            std::min(weight->n_rows, std::max(most_bytes / row_bytes, least_rows));
         scratch_bytes = std::max(scratch_bytes, n_rows * row_bytes);
       }
       n_products += weight->n_rows;
       most_cols = std::max(most_cols, weight->n_cols);
+      x_bytes = std::max(x_bytes, n_group_rows * weight->n_cols * elem_bytes);
       ++n_matrices;
     }
     if (group.every_row) {
-      most_products = std::max(most_products, n_products);
+      most_products = std::max(most_products, n_group_rows * n_products);
     }
   }
   const auto rows = [&](int64_t elems_per_row, int64_t elem_bytes) {
@@ -103,10 +108,10 @@ ProjectionSizes projection_sizes(std::span<const ProjectionGroup> groups, Prefil
   ProjectionSizes sizes;
   sizes.largest = static_cast<uint64_t>(n_matrices) * sizeof(float);
   sizes.weight_scratch = static_cast<uint64_t>(scratch_bytes);
-  if (mode == PrefillGemm::kF16) {
-    sizes.x = rows(most_cols, 2);
+  if (scales_rows(mode)) {
+    sizes.x = static_cast<uint64_t>(x_bytes);
     sizes.undo = rows(1, 4);
-    sizes.products = rows(most_products, 4);
+    sizes.products = static_cast<uint64_t>(most_products * 4);
   } else if (mode == PrefillGemm::kDp4a) {
     sizes.x = rows(most_cols, 1);
     sizes.q8_scale = sizes.q8_sum = rows((most_cols + kQ8Elems - 1) / kQ8Elems, 4);

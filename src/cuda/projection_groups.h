@@ -17,17 +17,19 @@ struct ProjectionGroup {
   int layer_idx = -1;
   bool every_row = true;  // of the chunk; false: the head, which logit rows alone meet
   std::vector<const Weight*> weights;
+  bool e4m3 = false;  // mode fp8: the products are E4M3, not f16
 };
 
 // The groups of a prefill's stages, in order.
 std::vector<ProjectionGroup> projection_groups(const ExecPlan& prefill);
 
-// Where 16-bit weights lie if they are kept: a buffer a layer, matrices of a group one behind the
-// other. The head's are never kept.
+// Where 16- and 8-bit weights lie if they are kept: a buffer a layer, matrices of a group one
+// behind the other. The head's are never kept.
 struct HalfPlaces {
   struct Place {
     int64_t layer = -1;  // of layer_bytes; -1: never kept
     int64_t offset_bytes = 0;
+    int64_t elem_bytes = 2;  // of f16; 1: E4M3
   };
   std::vector<const Weight*> order;  // of the groups
   std::unordered_map<const Weight*, Place> places;
@@ -46,8 +48,8 @@ struct ProjectionSizes {
   uint64_t x = 0, undo = 0, products = 0, q8_scale = 0, q8_sum = 0;
 };
 
-// `kept`: the 16-bit weights that can be are; max_rows: of a chunk; most_scratch_bytes: for rows of
-// a matrix that is not kept, though never less than one row.
+// `kept`: the 16- and 8-bit weights that can be are; max_rows: of a chunk; most_scratch_bytes: for
+// rows of a matrix that is not kept, though never less than one row, of E4M3 16.
 ProjectionSizes projection_sizes(std::span<const ProjectionGroup> groups, PrefillGemm mode,
                                  bool kept, int64_t max_rows, int64_t most_scratch_bytes);
 

@@ -1,4 +1,5 @@
-// The fused stages of a prefill in mode f16: one input, its products, and what follows them.
+// The fused stages of a prefill in modes f16 and fp8: one input, its products, and what follows
+// them.
 #include "apr/error.h"
 #include "cuda/launch_product_rows.h"
 #include "cuda/projection.h"
@@ -43,21 +44,40 @@ class Values {
  public:
   Values(const ExecPlan& exec, std::byte* workspace) : exec_(exec), workspace_(workspace) {}
 
-  bool is_f16(ValueId id) const {
-    return exec_.value_format[static_cast<size_t>(id)] == ValueFormat::kF16Rows;
-  }
+  ValueFormat format(ValueId id) const { return exec_.value_format[static_cast<size_t>(id)]; }
   float* f32(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
-  F16Rows f16(ValueId id) const {
-    const int64_t row_elems = exec_.plan->values[static_cast<size_t>(id)].row_elems();
-    std::byte* values = at(id);
-    return {reinterpret_cast<uint16_t*>(values),
-            reinterpret_cast<float*>(values + exec_.target.max_rows * row_elems * 2)};
+  ScaledRows scaled(ValueId id) const {
+    const bool e4m3 = format(id) == ValueFormat::kE4m3Rows;
+    const E4m3Rows bytes = e4m3_rows(id);
+    const F16Rows halves = f16_rows(id);
+    return e4m3 ? ScaledRows{bytes.values, bytes.undo} : ScaledRows{halves.values, halves.undo};
   }
-  // Where a kernel that makes either form puts the value: the other one is null.
-  F16Rows f16_or_null(ValueId id) const { return is_f16(id) ? f16(id) : F16Rows{}; }
-  float* f32_or_null(ValueId id) const { return is_f16(id) ? nullptr : f32(id); }
+  // Where a kernel that makes any of the forms puts the value: the others are null.
+  float* f32_or_null(ValueId id) const {
+    return format(id) == ValueFormat::kF32 ? f32(id) : nullptr;
+  }
+  F16Rows f16_or_null(ValueId id) const {
+    return format(id) == ValueFormat::kF16Rows ? f16_rows(id) : F16Rows{};
+  }
+  E4m3Rows e4m3_or_null(ValueId id) const {
+    return format(id) == ValueFormat::kE4m3Rows ? e4m3_rows(id) : E4m3Rows{};
+  }
 
  private:
+  int64_t row_elems(ValueId id) const {
+    return exec_.plan->values[static_cast<size_t>(id)].row_elems();
+  }
+  F16Rows f16_rows(ValueId id) const {
+    std::byte* values = at(id);
+    return {reinterpret_cast<uint16_t*>(values),
+            reinterpret_cast<float*>(values + exec_.target.max_rows * row_elems(id) * 2)};
+  }
+  E4m3Rows e4m3_rows(ValueId id) const {
+    std::byte* values = at(id);
+    return {
+        reinterpret_cast<uint8_t*>(values),
+        reinterpret_cast<float*>(values + e4m3_values_bytes(exec_.target.max_rows, row_elems(id)))};
+  }
   std::byte* at(ValueId id) const {
     const int64_t offset = exec_.value_offset_bytes[static_cast<size_t>(id)];
     APR_CHECK(offset >= 0, exec_.plan->values[static_cast<size_t>(id)].name);
@@ -72,7 +92,7 @@ class Values {
 
 GroupProducts Projection::multiply(const ExecPlan& exec, const Stage& stage, std::byte* workspace,
                                    int64_t n_tokens) {
-  APR_CHECK(mode_ == PrefillGemm::kF16, "fused stages are of mode f16");
+  APR_CHECK(scales_rows(mode_), "fused stages are of modes f16 and fp8");
   const StageOps ops = ops_of(*exec.plan, stage);
   const Values values(exec, workspace);
   GroupProducts group;
@@ -87,11 +107,13 @@ GroupProducts Projection::multiply(const ExecPlan& exec, const Stage& stage, std
     n_cols += op->weights[0]->n_rows;
   }
   const ValueId x = ops.matmuls[0]->inputs[0];
-  const F16Rows rows =
-      values.is_f16(x) ? values.f16(x) : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols);
+  const ScaledRows rows = values.format(x) != ValueFormat::kF32
+                              ? values.scaled(x)
+                              : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols,
+                                           half_weights_.is_e4m3(*weights[0]));
   group.data = products_.as<float>();
   group.products = {group.data, rows.undo, n_cols};
-  multiply_f16(weights, rows, n_tokens, group.data, n_cols);
+  multiply_scaled(weights, rows, n_tokens, group.data, n_cols);
   return group;
 }
 
@@ -104,10 +126,11 @@ void Projection::run(const ExecPlan& exec, const Stage& stage, std::byte* worksp
   const std::vector<ProductColumns>& columns = group.columns;
   if (ops.swiglu != nullptr) {
     const ValueId y = ops.swiglu->outputs[0];
-    launch_swiglu_rows(kernels_, stream_,
-                       {products, columns[0], columns[1], values.f16_or_null(y),
-                        values.f32_or_null(y), keeps_row(columns[0].n_cols)},
-                       n_tokens);
+    launch_swiglu_rows(
+        kernels_, stream_,
+        {products, columns[0], columns[1], values.f16_or_null(y), values.f32_or_null(y),
+         keeps_row(columns[0].n_cols), values.e4m3_or_null(y)},
+        n_tokens);
     return;
   }
   if (ops.add == nullptr && ops.norm == nullptr) {
@@ -133,6 +156,7 @@ void Projection::run(const ExecPlan& exec, const Stage& stage, std::byte* worksp
     const ValueId y = ops.norm->outputs[0];
     params.norm_weight = weights_.vector(ops.norm->weights[0]);
     params.y = values.f16_or_null(y);
+    params.y_e4m3 = values.e4m3_or_null(y);
     params.y_f32 = values.f32_or_null(y);
     params.eps = ops.norm->eps;
     params.n_cols = static_cast<int32_t>(ops.norm->head_dim);

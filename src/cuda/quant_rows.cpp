@@ -33,11 +33,14 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
     if (planes && is_plain) {
       continue;
     }
-    for (const bool half : {false, true}) {
-      add(fmt::format("dequant.{}.{}.{}", name, planes ? "planes" : "raw", half ? "f16" : "f32"),
-          "dequant.cu", fmt::format("apr::dequant<{}, {}, {}>", type, planes, half));
+    for (const auto& [form, value] : {std::pair{"f32", "kF32"}, std::pair{"f16", "kF16"}}) {
+      add(fmt::format("dequant.{}.{}.{}", name, planes ? "planes" : "raw", form), "dequant.cu",
+          fmt::format("apr::dequant<{}, {}, apr::DequantForm::{}>", type, planes, value));
     }
   }
+  add(fmt::format("dequant.{}.{}.e4m3", name, is_plain ? "raw" : "planes"), "dequant.cu",
+      fmt::format("apr::dequant<{}, {}, apr::DequantForm::kE4m3>", type, resident),
+      {"sm_89", "sm_90a", "sm_100", "sm_120", "sm_121"});
   add(fmt::format("absmax.{}", name), "dequant.cu",
       fmt::format("apr::weight_absmax<{}, {}>", type, resident));
   add(fmt::format("embed.{}", name), "embed.cu", fmt::format("apr::embed<{}, {}>", type, resident));

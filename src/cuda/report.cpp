@@ -16,13 +16,18 @@ std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend& backend) {
   if (gpu == nullptr) {
     return std::nullopt;
   }
+  const PrefillDecision& decision = gpu->decision();
+  const char* requested = prefill_gemm_name(decision.requested);
   if (gpu->projection() == nullptr) {
-    const std::string asked = prefill_gemm_name(gpu->decision().gemm);
-    return PrefillGemmFacts{asked, asked, "the prompt goes through the decode step"};
+    return PrefillGemmFacts{requested, prefill_gemm_name(decision.gemm),
+                            "the prompt goes through the decode step"};
   }
   const PrefillGemmReport& report = gpu->projection()->report();
-  return PrefillGemmFacts{prefill_gemm_name(report.requested), prefill_gemm_name(report.ran),
-                          report.reason};
+  std::string reason = decision.gemm_reason;
+  if (!report.reason.empty()) {
+    reason += (reason.empty() ? "" : "; ") + report.reason;
+  }
+  return PrefillGemmFacts{requested, prefill_gemm_name(report.ran), reason};
 }
 
 std::optional<PrefillFacts> prefill_facts(const Backend& backend) {
@@ -37,8 +42,8 @@ std::optional<PrefillFacts> prefill_facts(const Backend& backend) {
   facts.precision = "decode";  // what a step's products are, one row at a time
   if (const Projection* projection = gpu->projection()) {
     facts.precision = prefill_gemm_name(projection->report().ran);
-    const bool wanted_resident = decision.choice.path == PrefillPath::kBatched &&
-                                 projection->report().ran == PrefillGemm::kF16;
+    const bool wanted_resident =
+        decision.choice.path == PrefillPath::kBatched && scales_rows(projection->report().ran);
     if (wanted_resident && projection->half_store() == HalfStore::kStreamed) {
       facts.path = prefill_path_name(PrefillPath::kStreamed);
       facts.reason = projection->report().reason;
@@ -51,10 +56,10 @@ std::optional<PrefillFacts> prefill_facts(const Backend& backend) {
   return facts;
 }
 
-}  // namespace apr::cuda
 std::string toolchain() {
   int version = 0;
   static_cast<void>(api().cudaDriverGetVersion(&version));  // leaves 0 where there is no driver
   return fmt::format("NVRTC {}, driver for CUDA {}", nvrtc_version(), cuda_version_text(version));
 }
 
+}  // namespace apr::cuda

@@ -265,12 +265,15 @@ std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target) {
   return ranges;
 }
 
-ValueFormat last_value_format(const Plan& plan, const FusedRange& range) {
+ValueFormat last_value_format(const Plan& plan, const Target& target, const FusedRange& range) {
   const Op& last = plan.ops[static_cast<size_t>(range.first_op + range.n_ops - 1)];
   const bool makes_rows = range.kernel == "norm_rows" || range.kernel == "project_swiglu" ||
                           range.kernel == "project_add_norm";
-  return makes_rows && read_by_products_alone(plan, last.outputs[0]) ? ValueFormat::kF16Rows
-                                                                     : ValueFormat::kF32;
+  if (!makes_rows || !read_by_products_alone(plan, last.outputs[0])) {
+    return ValueFormat::kF32;
+  }
+  return has_e4m3_products(plan, target, last.outputs[0]) ? ValueFormat::kE4m3Rows
+                                                          : ValueFormat::kF16Rows;
 }
 
 }  // namespace apr

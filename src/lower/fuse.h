@@ -29,8 +29,8 @@ struct FusedRange {
 //            [split_heads] [rms_norm]* rope rope kv_append attention [sigmoid_gate]  "attention"
 std::vector<FusedRange> fuse_for_cuda(const Plan& plan, const Target& target);
 
-// How the value lies that a stage's last op makes: as f16 rows where the stage can make them and
-// only products read them.
-ValueFormat last_value_format(const Plan& plan, const FusedRange& range);
+// How the value lies that a stage's last op makes: as f16 or E4M3 rows where the stage can make
+// them and only products read them.
+ValueFormat last_value_format(const Plan& plan, const Target& target, const FusedRange& range);
 
 }  // namespace apr

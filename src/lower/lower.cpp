@@ -66,9 +66,12 @@ class WorkspaceLayout {
   int64_t total_bytes_ = 0;
 };
 
-int64_t value_bytes(const Value& value, const Target& target) {
+int64_t value_bytes(const Value& value, const Target& target, ValueFormat format) {
   const int64_t n_rows = value.rows == RowDomain::kTokens ? target.max_rows : target.max_logit_rows;
-  const int64_t size_bytes = n_rows * value.row_elems() * 4;  // f32 and i32 alike
+  int64_t size_bytes = n_rows * value.row_elems() * 4;  // f32 and i32 alike
+  if (format == ValueFormat::kE4m3Rows) {               // a few padded rows may take more
+    size_bytes = std::max(size_bytes, e4m3_values_bytes(n_rows, value.row_elems()) + n_rows * 4);
+  }
   return (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
 }
 
@@ -111,13 +114,31 @@ void place_values(ExecPlan& exec) {
       continue;  // only the stage itself reads it
     }
     stage.materialised.push_back(static_cast<ValueId>(id));
-    exec.value_offset_bytes[id] = layout.place(value_bytes(plan.values[id], exec.target), made[id],
-                                               std::max(made[id], read[id]));
+    exec.value_offset_bytes[id] =
+        layout.place(value_bytes(plan.values[id], exec.target, exec.value_format[id]), made[id],
+                     std::max(made[id], read[id]));
   }
   exec.workspace_bytes = layout.total_bytes();
 }
 
 }  // namespace
+
+bool takes_e4m3(const Weight& weight) {
+  return weight.n_rows % kE4m3Multiple == 0 && weight.n_cols % kE4m3Multiple == 0;
+}
+
+int64_t e4m3_values_bytes(int64_t max_rows, int64_t row_elems) {
+  return (max_rows + kE4m3Multiple - 1) / kE4m3Multiple * kE4m3Multiple * row_elems;
+}
+
+bool has_e4m3_products(const Plan& plan, const Target& target, ValueId id) {
+  if (!target.e4m3_rows || plan.values[static_cast<size_t>(id)].rows != RowDomain::kTokens) {
+    return false;
+  }
+  return std::all_of(plan.ops.begin(), plan.ops.end(), [&](const Op& op) {
+    return op.kind != OpKind::kMatmul || op.inputs[0] != id || takes_e4m3(*op.weights[0]);
+  });
+}
 
 ExecPlan lower(const Plan& plan, const Target& target) {
   APR_CHECK(target.max_rows >= 1 && target.max_logit_rows >= 1, "a target has rows");
@@ -131,7 +152,8 @@ ExecPlan lower(const Plan& plan, const Target& target) {
   for (const FusedRange& range : ranges) {
     const Op& last = plan.ops[static_cast<size_t>(range.first_op + range.n_ops - 1)];
     if (!last.outputs.empty()) {
-      exec.value_format[static_cast<size_t>(last.outputs[0])] = last_value_format(plan, range);
+      exec.value_format[static_cast<size_t>(last.outputs[0])] =
+          last_value_format(plan, target, range);
     }
     Contract contract = Contract::kBitwise;
     for (int op_idx = range.first_op; op_idx < range.first_op + range.n_ops; ++op_idx) {
@@ -157,11 +179,14 @@ std::string print_exec_plan(const ExecPlan& exec) {
     std::string outputs;
     for (const ValueId id : stage.materialised) {
       const Value& value = exec.plan->values[static_cast<size_t>(id)];
-      outputs += fmt::format(
-          "  {}{} @{} {}", value.name,
-          exec.value_format[static_cast<size_t>(id)] == ValueFormat::kF16Rows ? ".f16" : "",
-          exec.value_offset_bytes[static_cast<size_t>(id)],
-          format_bytes(static_cast<uint64_t>(value_bytes(value, target))));
+      const ValueFormat format = exec.value_format[static_cast<size_t>(id)];
+      outputs +=
+          fmt::format("  {}{} @{} {}", value.name,
+                      format == ValueFormat::kF16Rows    ? ".f16"
+                      : format == ValueFormat::kE4m3Rows ? ".e4m3"
+                                                         : "",
+                      exec.value_offset_bytes[static_cast<size_t>(id)],
+                      format_bytes(static_cast<uint64_t>(value_bytes(value, target, format))));
     }
     out += fmt::format("{:4}  ops {}..{}  {:24} {:8}{}\n", stage_idx, stage.first_op,
                        stage.first_op + stage.n_ops - 1, stage.kernel,

@@ -257,6 +257,14 @@ void fake_cublas(cuda::Api& api) {
     make(preference, "matmul preference");
     return CUBLAS_STATUS_SUCCESS;
   };
+  api.cublasLtMatmulAlgoGetHeuristic =
+      [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+         cublasLtMatmulHeuristicResult_t* results, int* n_results) {
+        results[0] = {};
+        *n_results = 1;
+        return CUBLAS_STATUS_SUCCESS;
+      };
   api.cublasLtMatmulPreferenceDestroy = [](cublasLtMatmulPreference_t preference) {
     state().destroy("matmul preference", preference);
     return CUBLAS_STATUS_SUCCESS;

@@ -11,17 +11,18 @@ using DequantThread = void (*)(const DequantParams& params, int octet, int launc
 
 // A thread of the kernel of one type; null where the type has no such layout.
 inline DequantThread host_dequant(const QuantType& type, bool planes, bool half) {
-#define APR_QUANT_TYPE(type_id, name, Traits, file)                                   \
-  if (type.id == type_id) {                                                           \
-    using T = quant::Traits;                                                          \
-    if constexpr (T::kBlockElems > 1) {                                               \
-      if (planes) {                                                                   \
-        return half ? &dequant_octet<T, true, true> : &dequant_octet<T, true, false>; \
-      }                                                                               \
-    }                                                                                 \
-    return planes ? nullptr                                                           \
-           : half ? &dequant_octet<T, false, true>                                    \
-                  : &dequant_octet<T, false, false>;                                  \
+  constexpr DequantForm kF32 = DequantForm::kF32, kF16 = DequantForm::kF16;
+#define APR_QUANT_TYPE(type_id, name, Traits, file)                                  \
+  if (type.id == type_id) {                                                          \
+    using T = quant::Traits;                                                         \
+    if constexpr (T::kBlockElems > 1) {                                              \
+      if (planes) {                                                                  \
+        return half ? &dequant_octet<T, true, kF16> : &dequant_octet<T, true, kF32>; \
+      }                                                                              \
+    }                                                                                \
+    return planes ? nullptr                                                          \
+           : half ? &dequant_octet<T, false, kF16>                                   \
+                  : &dequant_octet<T, false, kF32>;                                  \
   }
 #include "quant/type_rows.inc"
 #undef APR_QUANT_TYPE
