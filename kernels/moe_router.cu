@@ -7,7 +7,7 @@
 //           has ended.
 // Grid      (ceil(n_tokens / kTokens), any): y shares the experts   Block  whole warps
 // Shared    kTokens * n_cols * 4 bytes dynamic (the normed x)
-// Assumes   n_cols % 4 == 0, x, norm_weight and w 16-byte aligned, arrived zero
+// Assumes   n_cols % 4 == 0, x, norm_weight, normed and w 16-byte aligned, arrived zero
 // Moves     tiles * n_experts * n_cols * 4 + tiles * grid.y * kTokens * n_cols * 4 bytes
 // Determinism  gpu_to_gpu, for one block size: the same bits for every kTokens
 // Reference cpu::reference::rms_norm, matmul, moe_route: logits bounded by their sums' order; ids
@@ -15,102 +15,123 @@
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "moe_params.h"
+#include "prefetch.cuh"
 #include "reduce.cuh"
 
 namespace apr {
 
-// Orders logits as numbers, NaN first, and equal ones by id, the lower one first: no two alike.
-__device__ __forceinline__ uint64_t route_key(float logit, int expert) {
+// Orders logits as numbers, NaN first; none is 0.
+__device__ __forceinline__ uint32_t order_of(float logit) {
   const uint32_t bits = __float_as_uint(logit + 0.0f);  // -0 as 0
   const uint32_t magnitude_order = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  const uint32_t order = logit == logit ? magnitude_order : 0xfffffffeu;  // above infinity
-  return static_cast<uint64_t>(order) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
+  return logit == logit ? magnitude_order : 0xfffffffeu;  // above infinity
 }
 
-__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    const uint64_t other = __shfl_xor_sync(0xffffffffu, key, distance);
-    key = other > key ? other : key;
-  }
-  return key;
+__device__ __forceinline__ float logit_of(uint32_t order) {
+  return order == 0xfffffffeu ? __uint_as_float(0x7fffffffu)
+                              : __uint_as_float(order >> 31 != 0 ? order & 0x7fffffffu : ~order);
 }
 
-// Chooses for one token, by one warp. `logits` are other blocks' work: read past the L1 cache.
+// Chooses for one token, by one warp: slot by slot the largest logit after the one before, of equal
+// ones the lower id. `logits` are other blocks' work: read past the L1 cache.
 __device__ inline void choose_experts(const MoeRouterParams& p, int token) {
   constexpr int kHeld = 8;  // logits of a lane in registers
   const int lane = threadIdx.x % kWarpSize;
   const float* logits = p.logits + static_cast<int64_t>(token) * p.n_experts;
   int32_t* ids = p.ids + static_cast<int64_t>(token) * p.n_used;
   float* weights = p.weights + static_cast<int64_t>(token) * p.n_used;
-  uint64_t held[kHeld];
+  uint32_t held[kHeld];
 #pragma unroll
   for (int idx = 0; idx < kHeld; ++idx) {
     const int expert = lane + idx * kWarpSize;
-    held[idx] = expert < p.n_experts ? route_key(__ldcg(logits + expert), expert) : 0;
+    held[idx] = expert < p.n_experts ? order_of(__ldcg(logits + expert)) : 0;
   }
-  uint64_t last = ~static_cast<uint64_t>(0);
+  uint32_t last_order = 0xffffffffu, largest_order = 0, mine = 0;  // mine: of the slot of this lane
+  int last_expert = -1;
   for (int slot = 0; slot < p.n_used; ++slot) {
-    uint64_t best = 0;
+    const auto is_left = [&](uint32_t order, int expert) {
+      return order < last_order || (order == last_order && expert > last_expert);
+    };
+    uint32_t best = 0;
+    int best_expert = 0;  // of this lane, the lowest with `best`
+    const auto take = [&](uint32_t order, int expert) {
+      if (is_left(order, expert) && order > best) {
+        best = order;
+        best_expert = expert;
+      }
+    };
 #pragma unroll
     for (int idx = 0; idx < kHeld; ++idx) {
-      best = held[idx] < last && held[idx] > best ? held[idx] : best;
+      take(held[idx], lane + idx * kWarpSize);
     }
     for (int expert = lane + kHeld * kWarpSize; expert < p.n_experts; expert += kWarpSize) {
-      const uint64_t key = route_key(__ldcg(logits + expert), expert);
-      best = key < last && key > best ? key : best;
+      take(order_of(__ldcg(logits + expert)), expert);
     }
-    last = warp_max_key(best);
+    last_order = warp_max(best);
+    last_expert = static_cast<int>(
+        warp_min(best == last_order ? static_cast<uint32_t>(best_expert) : 0xffffffffu));
+    largest_order = slot == 0 ? last_order : largest_order;
     if (lane == slot % kWarpSize) {
-      ids[slot] = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(last));
+      mine = last_order;
+      ids[slot] = last_expert;
     }
   }
-  // As the reference: f64, summed in the order of the slots. A lane reads the ids it wrote itself.
-  const auto exp_of = [&](int slot, double largest) {
-    return slot < p.n_used ? exp(static_cast<double>(__ldcg(logits + ids[slot])) - largest) : 0.0;
+  // As the reference: f64, summed in the order of the slots. Of more slots than lanes a lane reads
+  // the ids it wrote itself.
+  const auto largest = static_cast<double>(logit_of(largest_order));
+  const auto exp_of = [&](int slot) {
+    if (slot >= p.n_used) {
+      return 0.0;
+    }
+    const float logit = p.n_used <= kWarpSize ? logit_of(mine) : __ldcg(logits + ids[slot]);
+    return exp(static_cast<double>(logit) - largest);
   };
-  const int best_id = __shfl_sync(0xffffffffu, lane == 0 ? ids[0] : 0, 0);
-  const double largest = static_cast<double>(__ldcg(logits + best_id));
-  double sum = 0.0;
+  double sum = 0.0, own = 0.0;
   for (int first = 0; first < p.n_used; first += kWarpSize) {
-    const double mine = exp_of(first + lane, largest);
+    own = exp_of(first + lane);
     for (int other = 0; other < kWarpSize && first + other < p.n_used; ++other) {
-      sum += __shfl_sync(0xffffffffu, mine, other);
+      sum += __shfl_sync(0xffffffffu, own, other);
     }
   }
   for (int slot = lane; slot < p.n_used; slot += kWarpSize) {
-    weights[slot] = static_cast<float>(exp_of(slot, largest) / sum);
-  }
-}
-
-// The rows of one token or of several, times the norm, in shared memory; `scratch` as block_sum.
-__device__ inline void stage_normed(const MoeRouterParams& p, int first_token, int n_tokens,
-                                    float* staged, float* scratch) {
-  for (int token = 0; token < n_tokens; ++token) {
-    const float* x = p.x + static_cast<int64_t>(first_token + token) * p.n_cols;
-    float* to = staged + token * p.n_cols;
-    float scale = 1.0f;
-    if (p.norm_weight != nullptr) {
-      float sum = 0.0f;
-      for (int col = threadIdx.x; col < p.n_cols; col += blockDim.x) {
-        sum += x[col] * x[col];
-      }
-      const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(p.n_cols));
-      scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
-      __syncthreads();  // scratch is free for the next token
-    }
-    for (int col = threadIdx.x; col < p.n_cols; col += blockDim.x) {
-      const float value = p.norm_weight == nullptr ? x[col] : x[col] * scale * p.norm_weight[col];
-      to[col] = value;
-      if (p.normed != nullptr && blockIdx.y == 0) {
-        p.normed[static_cast<int64_t>(first_token + token) * p.n_cols + col] = value;
-      }
-    }
+    weights[slot] = static_cast<float>((p.n_used <= kWarpSize ? own : exp_of(slot)) / sum);
   }
 }
 
 __device__ __forceinline__ float4 quartet_at(const float* values, int quartet) {
   return reinterpret_cast<const float4*>(values)[quartet];
+}
+
+// The rows of one token or of several, times the norm, in shared memory; `scratch` as block_sum.
+__device__ inline void stage_normed(const MoeRouterParams& p, int first_token, int n_tokens,
+                                    float* staged, float* scratch) {
+  const int n_quartets = p.n_cols / 4;
+  for (int token = 0; token < n_tokens; ++token) {
+    const int64_t row = static_cast<int64_t>(first_token + token) * p.n_cols;
+    float scale = 1.0f;
+    if (p.norm_weight != nullptr) {
+      float sum = 0.0f;
+      for (int quartet = threadIdx.x; quartet < n_quartets; quartet += blockDim.x) {
+        const float4 x = quartet_at(p.x + row, quartet);
+        sum += x.x * x.x + x.y * x.y + (x.z * x.z + x.w * x.w);
+      }
+      const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(p.n_cols));
+      scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
+      __syncthreads();  // scratch is free for the next token
+    }
+    for (int quartet = threadIdx.x; quartet < n_quartets; quartet += blockDim.x) {
+      float4 value = quartet_at(p.x + row, quartet);
+      if (p.norm_weight != nullptr) {
+        const float4 w = quartet_at(p.norm_weight, quartet);
+        value = make_float4(value.x * scale * w.x, value.y * scale * w.y, value.z * scale * w.z,
+                            value.w * scale * w.w);
+      }
+      reinterpret_cast<float4*>(staged + token * p.n_cols)[quartet] = value;
+      if (p.normed != nullptr && blockIdx.y == 0) {
+        reinterpret_cast<float4*>(p.normed + row)[quartet] = value;
+      }
+    }
+  }
 }
 
 __device__ __forceinline__ float add_products(float sum, const float4& a, const float4& b) {
@@ -144,6 +165,9 @@ __global__ void moe_router(const __grid_constant__ MoeRouterParams p) {
                       ? quartet_at(p.w + static_cast<int64_t>(first_expert) * p.n_cols, quartet)
                       : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
+  }
+  if (p.norm_weight != nullptr && threadIdx.x * (kLineBytes / 4) < p.n_cols) {
+    prefetch_l2(p.norm_weight + threadIdx.x * (kLineBytes / 4));
   }
   grid_dependency_wait();
   grid_dependency_launch();

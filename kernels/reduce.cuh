@@ -42,6 +42,24 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
+// The largest and the smallest of a warp's values.
+__device__ __forceinline__ uint32_t warp_max(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffffu, value);
+#else
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+#endif
+}
+
+__device__ __forceinline__ uint32_t warp_min(uint32_t value) {
+  return ~warp_max(~value);
+}
+
 // As block_sum; ends with a barrier, so that `scratch` is free at once.
 __device__ inline float block_max(float value, float* scratch) {
   const int n_warps = blockDim.x / kWarpSize;
