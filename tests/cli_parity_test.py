@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`apr parity` without a GPU: the CPU's fast kernels against its plain loops."""
-import json
+import os
 
-from support.cli import Base, main, MODEL
+from support.cli import Base, DATA, main, MODEL
 
 
 class Parity(Base):
@@ -56,6 +56,19 @@ class Parity(Base):
         self.assertEqual(kinds, {op["kind"] for op in self.answered_json("plan", MODEL)["ops"]})
         text = self.answered("parity", MODEL, "--no-gpu", "--per-op", "-p", "one two").decode()
         self.assertIn("ops PASS", text)
+
+    def test_of_a_model_with_experts_says_what_was_rerouted(self):
+        model = os.path.join(DATA, "models", "tiny-qwen3moe-mix.gguf")
+        report = self.answered_json("parity", model, "--no-gpu", "--lengths", "1..4,9", "-n", "2", "--per-op")
+        routes = report["routes"]
+        self.assertEqual((routes["positions"], routes["choices"]), (29, 29 * 5))  # five layers
+        self.assertEqual((routes["failure"], routes["unsteady_positions"]), ("", 0))
+        self.assertEqual([p["position"] for p in report["positions"]],
+                         [0, 1, 2, 1, 2, 3, 2, 3, 4, 3, 4, 5, 8, 9, 10])
+        self.assertIsInstance(report["ops"]["rerouted"], list)
+        text = self.answered("parity", model, "--no-gpu", "-p", "one two").decode()
+        self.assertIn("routes PASS: experts of ", text)
+        self.assertIsNone(self.parity("-p", "a", "-n", "0")["routes"])
 
     def test_bad_values(self):
         for value in ("", "0", "x", "1..", "..3", "5..2", "1,", "1...3", "-1"):

@@ -90,6 +90,54 @@ TEST(ParityReport, HasNoNumberWhereJsonHasNone) {
   EXPECT_EQ(json["passed"], false);
 }
 
+ParityReport report_of_experts() {
+  ParityReport report;
+  LogitsParity good;
+  good.cosine = 1.0;
+  good.margin = 1.0;
+  report.positions = {good};
+  report.verdict = judge(report.positions, report.bounds());
+  report.route_bound = 0x1p-6;
+  report.n_replays = 1;
+  SequenceParity shorter, longer;
+  shorter.n_prompt = 3;
+  longer.n_prompt = 9;
+  longer.n_decode = 2;
+  longer.routes.n_choices = 44;
+  longer.routes.rerouted = {{4, {1, 3}}, {10, {3}}};
+  report.sequences = {shorter, longer};
+  return report;
+}
+
+TEST(ParityReport, OfOtherExpertsSaysHowManyAndWhere) {
+  const ParityReport report = report_of_experts();
+  EXPECT_TRUE(report.passed());
+  const auto routes = parity_json(report)["routes"];
+  EXPECT_EQ(routes["bound"], 0x1p-6);
+  EXPECT_EQ(routes["positions"], 14);
+  EXPECT_EQ(routes["choices"], 44);
+  EXPECT_EQ(routes["rerouted_positions"], 2);
+  EXPECT_EQ(routes["rerouted_choices"], 3);
+  EXPECT_EQ(routes["layers"], (std::vector<int>{1, 3}));
+  EXPECT_EQ(routes["oracle_replays"], 1);
+  ASSERT_EQ(routes["sequences"].size(), 1U);
+  EXPECT_EQ(routes["sequences"][0]["prompt_tokens"], 9);
+  EXPECT_EQ(routes["sequences"][0]["rerouted"][0]["layers"], (std::vector<int>{1, 3}));
+  EXPECT_NE(parity_text(report).find("experts of 2 of 14 positions chosen otherwise (layers 1, 3)"),
+            std::string::npos)
+      << parity_text(report);
+  EXPECT_TRUE(parity_json(failing_report())["routes"].is_null());
+}
+
+TEST(ParityReport, OfAChoiceThatTheBoundForbidsFailsByName) {
+  ParityReport report = report_of_experts();
+  report.sequences[1].routes.failure = "position 4: blk.1.ffn_expert_ids (layer 1) chose";
+  EXPECT_FALSE(report.passed());
+  EXPECT_NE(report.failure().find("blk.1.ffn_expert_ids"), std::string::npos);
+  EXPECT_EQ(parity_json(report)["passed"], false);
+  EXPECT_NE(parity_text(report).find("routes FAIL"), std::string::npos);
+}
+
 TEST(BenchReport, SharesAreOfBytesInDecodeAndOfProductsInPrompts) {
   const MachineSpeed speed{100e9, 50e12, "measured"};
   BenchResult decode;

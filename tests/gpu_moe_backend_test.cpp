@@ -43,7 +43,7 @@ class GpuMoeFixture : public ::testing::TestWithParam<std::string> {
     options.prefill_chunk = 512;
     const auto oracle = make_cpu_backend(*model_, options);
     RouteRecorder recorder;
-    RouteReplay replay(recorder, route_bound(exact));
+    RouteReplay replay(recorder.trace(), route_bound(exact));
     backend->observe(&recorder);
     oracle->observe(&replay);
     const auto vocab = static_cast<size_t>(model_->desc().vocab_rows);
@@ -68,7 +68,7 @@ class GpuMoeFixture : public ::testing::TestWithParam<std::string> {
     std::printf("  %s, %s: %lld of %lld choices taken over, lowest cosine %.8f\n",
                 GetParam().c_str(), exact ? "exact" : "default",
                 static_cast<long long>(replay.n_rerouted()),
-                static_cast<long long>(replay.n_tokens()), lowest);
+                static_cast<long long>(replay.n_choices()), lowest);
   }
 
   std::unique_ptr<Model> model_;

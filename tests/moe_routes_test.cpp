@@ -23,22 +23,38 @@ RouteVerdict judge(const Ids& found, double bound) {
 }
 
 TEST(JudgeRoutes, TakesOverWhatIsWithinTheBoundAlone) {
-  EXPECT_EQ(judge(kOracle, 0.0).n_rerouted, 0);
-  EXPECT_EQ(judge({0, 2, 1, 2}, 3e-4).n_rerouted, 1);  // 0.001 of 4
-  EXPECT_EQ(judge({0, 2, 1, 2}, 2e-4).n_wrong, 1);
-  EXPECT_EQ(judge({0, 3, 2, 1}, 0.0).n_rerouted, 1);  // a tie in the other order
-  EXPECT_EQ(judge({3, 0, 1, 2}, 3e-4).n_wrong, 1);    // an order that the logits do not allow
+  using Tokens = std::vector<int64_t>;
+  EXPECT_EQ(judge(kOracle, 0.0).rerouted, Tokens());
+  EXPECT_EQ(judge({0, 2, 1, 2}, 3e-4).rerouted, Tokens{0});  // 0.001 of 4
+  EXPECT_EQ(judge({0, 2, 1, 2}, 2e-4).wrong, Tokens{0});
+  EXPECT_EQ(judge({0, 3, 2, 1}, 0.0).rerouted, Tokens{1});  // a tie in the other order
+  EXPECT_EQ(judge({3, 0, 1, 2}, 3e-4).wrong, Tokens{0});    // an order that the logits do not allow
   const RouteVerdict both = judge({0, 2, 1, 3}, 3e-4);
-  EXPECT_EQ(both.n_rerouted, 1);
-  EXPECT_EQ(both.n_wrong, 1);
-  EXPECT_EQ(both.worst_token, 1);
-  EXPECT_NEAR(both.worst_gap, 1.0 / 8.0, 1e-6);
+  EXPECT_EQ(both.rerouted, Tokens{0});
+  EXPECT_EQ(both.wrong, Tokens{1});
+  EXPECT_NEAR(both.wrong_gap, 1.0 / 8.0, 1e-6);
 }
 
 TEST(JudgeRoutes, RefusesWhatIsNoChoice) {
-  EXPECT_EQ(judge({0, 0, 1, 2}, 10.0).n_wrong, 1);
-  EXPECT_EQ(judge({0, 4, 1, 2}, 10.0).n_wrong, 1);
-  EXPECT_EQ(judge({-1, 3, 1, 2}, 10.0).n_wrong, 1);
+  for (const Ids& found : {Ids{0, 0, 1, 2}, Ids{0, 4, 1, 2}, Ids{-1, 3, 1, 2}}) {
+    const RouteVerdict verdict = judge(found, 10.0);
+    EXPECT_EQ(verdict.wrong.size(), 1U);
+    EXPECT_TRUE(std::isinf(verdict.wrong_gap));
+  }
+}
+
+TEST(RouteTrace, AgreesOverItsFirstPositions) {
+  RouteTrace a, b;
+  a.append(7, 2, Ids{0, 1, 2, 3});
+  a.append(7, 2, Ids{4, 5});
+  b.append(7, 2, Ids{0, 1, 2, 3, 5, 4});
+  EXPECT_TRUE(a.agrees(b, 2));
+  EXPECT_FALSE(a.agrees(b, 3));
+  EXPECT_TRUE(a.agrees(a, 3));
+  const auto last = a.chosen(7, 2, 1);
+  EXPECT_EQ(Ids(last.begin(), last.end()), (Ids{4, 5}));
+  b.append(9, 2, Ids{0, 1});
+  EXPECT_FALSE(a.agrees(b, 1));
 }
 
 TEST(RouteWeights, AreTheReferences) {
@@ -101,20 +117,23 @@ TEST(RouteReplay, MakesTheOracleFollowAndCounts) {
     const auto nudged = backends(), replayed = backends(), plain = backends();
     nudged->observe(&nudge);
     nudged->forward(ids, rows, found, nullptr);
-    RouteReplay replay(recorder, wrong ? 1e-3 : nudge.gap * 1.01 + 1e-6);
+    RouteReplay replay(recorder.trace(), wrong ? 1e-3 : nudge.gap * 1.01 + 1e-6);
     replayed->observe(&replay);
     replayed->forward(ids, rows, expected, nullptr);
     plain->forward(ids, rows, own, nullptr);
-    EXPECT_EQ(replay.n_tokens(), 3 * model.desc().n_layers);
+    EXPECT_EQ(replay.n_choices(), 3 * model.desc().n_layers);
     const auto vocab = static_cast<ptrdiff_t>(model.desc().vocab_rows);
     EXPECT_TRUE(std::equal(own.begin(), own.begin() + vocab, expected.begin()));
     if (wrong) {
-      EXPECT_NE(replay.failure().find("blk.2.ffn_expert_ids: row 1"), std::string::npos)
+      EXPECT_NE(replay.failure().find("position 1: blk.2.ffn_expert_ids (layer 2)"),
+                std::string::npos)
           << replay.failure();
 
     } else {
       EXPECT_EQ(replay.failure(), "");
       EXPECT_GE(replay.n_rerouted(), 1);
+      EXPECT_TRUE(replay.rerouted().at(1).front() == 2 && !replay.rerouted().contains(0));
+      EXPECT_TRUE(replay.taken().agrees(recorder.trace(), 3));
       EXPECT_NE(own, expected);  // row 1 and those after it
     }
   }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -17,6 +16,7 @@
 #include "cli/prompt.h"
 #include "cli/verb.h"
 #include "generate/logit_rows.h"
+#include "generate/parity_sequence.h"
 
 namespace apr::cli {
 namespace {
@@ -58,20 +58,12 @@ class ParityVerb : public Verb {
   int run() override;
 
  private:
-  using Rows = std::map<int64_t, std::vector<float>>;  // position -> [vocab_rows] f32
-
   std::vector<TokenId> prompt_ids(const Model& model) const;
   std::vector<TokenId> sequence(const Model& model) const;
   std::set<int64_t> judged_positions(int64_t n_prompt) const;
   std::unique_ptr<Backend> make_oracle(const Model& model, int64_t context) const;
-  Rows rows_of(Backend& backend, std::span<const TokenId> ids, const std::set<int64_t>& wanted);
-  void compare_row(ParityReport& report, int64_t position, bool is_decode,
-                   std::span<const float> logits);
-  void compare_prompt(ParityReport& report, Backend& backend, std::span<const TokenId> ids,
-                      int64_t n_prompt);
-  void compare_lengths(ParityReport& report, Backend& backend, std::span<const TokenId> ids);
-  void compare_decode(ParityReport& report, Backend& backend, std::span<const TokenId> ids,
-                      int64_t first);
+  void compare(ParityReport& report, ParityOracle& oracle, Backend& backend, int64_t n_prompt,
+               const ParityWatch& watch) const;
 
   std::string model_;
   std::optional<std::string> prompt_;
@@ -81,9 +73,6 @@ class ParityVerb : public Verb {
   bool per_op_ = false;
   BackendOptions backend_;
   EngineOptions engine_;
-  const std::atomic<bool>* cancel_ = nullptr;
-  Progress* progress_ = nullptr;
-  Rows oracle_rows_;
 };
 
 void ParityVerb::add_options(CLI::App& app) {
@@ -167,60 +156,33 @@ std::unique_ptr<Backend> ParityVerb::make_oracle(const Model& model, int64_t con
   return make_cpu_backend(model, options);
 }
 
-ParityVerb::Rows ParityVerb::rows_of(Backend& backend, std::span<const TokenId> ids,
-                                     const std::set<int64_t>& wanted) {
-  Rows rows;
-  LogitRowCallbacks callbacks;
-  callbacks.on_row = [&](int64_t position, std::span<const float> logits) {
-    rows.emplace(position, std::vector<float>(logits.begin(), logits.end()));
-  };
-  callbacks.on_chunk = [&](int64_t done, int64_t total) { progress_->show_prefill(done, total); };
-  backend.reset();
-  if (!run_logit_rows(backend, ids, wanted, callbacks, cancel_)) {
-    check_interrupted();
+// The prompt, or each length from an empty context. With experts the longest first: what the oracle
+// runs again for it often serves the shorter ones, too.
+void ParityVerb::compare(ParityReport& report, ParityOracle& oracle, Backend& backend,
+                         int64_t n_prompt, const ParityWatch& watch) const {
+  std::vector<int64_t> lengths = lengths_;
+  if (lengths.empty()) {
+    lengths.push_back(n_prompt);
   }
-  return rows;
-}
-
-void ParityVerb::compare_row(ParityReport& report, int64_t position, bool is_decode,
-                             std::span<const float> logits) {
-  LogitsParity parity = compare_logits(oracle_rows_.at(position), logits, report.n_tokens);
-  parity.position = position;
-  parity.is_decode = is_decode;
-  report.positions.push_back(parity);
-}
-
-// Tokens [first, first + n_decode) one by one.
-void ParityVerb::compare_decode(ParityReport& report, Backend& backend,
-                                std::span<const TokenId> ids, int64_t first) {
-  std::vector<float> logits(static_cast<size_t>(backend.desc().vocab_rows));
-  const std::vector<int64_t> row = {0};
-  for (int64_t position = first; position < first + n_decode_; ++position) {
-    if (!backend.forward(ids.subspan(static_cast<size_t>(position), 1), row, logits, cancel_)) {
-      check_interrupted();
+  if (report.route_bound) {
+    std::reverse(lengths.begin(), lengths.end());
+  }
+  for (const int64_t length : lengths) {
+    const std::set<int64_t> wanted =
+        lengths_.empty() ? judged_positions(n_prompt) : std::set<int64_t>{length - 1};
+    report.sequences.push_back(
+        compare_sequence(oracle, backend, length, n_decode_, wanted, report.n_tokens, watch));
+    if (!report.sequences.back().routes.failure.empty()) {
+      break;  // each further one would cost the oracle a pass
     }
-    compare_row(report, position, true, logits);
   }
-}
-
-void ParityVerb::compare_prompt(ParityReport& report, Backend& backend,
-                                std::span<const TokenId> ids, int64_t n_prompt) {
-  const auto prompt = ids.first(static_cast<size_t>(n_prompt));
-  for (const auto& [position, logits] : rows_of(backend, prompt, judged_positions(n_prompt))) {
-    compare_row(report, position, false, logits);
+  std::sort(report.sequences.begin(), report.sequences.end(),
+            [](const auto& a, const auto& b) { return a.n_prompt < b.n_prompt; });
+  for (const SequenceParity& sequence : report.sequences) {
+    report.positions.insert(report.positions.end(), sequence.positions.begin(),
+                            sequence.positions.end());
   }
-  compare_decode(report, backend, ids, n_prompt);
-}
-
-void ParityVerb::compare_lengths(ParityReport& report, Backend& backend,
-                                 std::span<const TokenId> ids) {
-  for (const int64_t length : lengths_) {
-    const auto prompt = ids.first(static_cast<size_t>(length));
-    for (const auto& [position, logits] : rows_of(backend, prompt, {length - 1})) {
-      compare_row(report, position, false, logits);
-    }
-    compare_decode(report, backend, ids, length);
-  }
+  report.n_replays = oracle.n_replays();
 }
 
 int ParityVerb::run() {
@@ -231,7 +193,8 @@ int ParityVerb::run() {
   backend_.gpu = backend_.gpu || !of_cpu;  // no GPU: an error, never the CPU beside itself
   ParityReport report;
   report.choice = choose_backend(backend_);
-  cancel_ = catch_interrupts();
+  ParityWatch watch;
+  watch.cancel = catch_interrupts();
   const Model model(open_model_file(model_));
   const ModelDesc& desc = model.desc();
   report.model = model_;
@@ -239,7 +202,7 @@ int ParityVerb::run() {
   report.n_tokens = std::min(desc.n_tokens, desc.vocab_rows);
   // tools/synth_gguf.py names its files so.
   report.trained = !desc.name.starts_with("synthetic");
-  std::vector<TokenId> ids = sequence(model);
+  const std::vector<TokenId> ids = sequence(model);
   const auto n_prompt = static_cast<int64_t>(ids.size()) - (lengths_.empty() ? 0 : n_decode_);
   const int64_t context = n_prompt + n_decode_;
   if (context > desc.context_length) {
@@ -248,8 +211,11 @@ int ParityVerb::run() {
                             "is {}",
                             n_decode_, context, desc.context_length));
   }
+  if (desc.moe.n_experts > 0) {
+    report.route_bound = route_bound(report.exact);
+  }
   Progress progress(output.quiet);
-  progress_ = &progress;
+  watch.on_chunk = [&](int64_t done, int64_t total) { progress.show_prefill(done, total); };
   const int64_t n_rows = lengths_.empty() ? std::min(n_prompt, kMostLogitRows) : 1;
   const std::unique_ptr<Backend> backend =
       make_backend(model, engine_, report.choice, context, n_rows);
@@ -258,28 +224,15 @@ int ParityVerb::run() {
   report.oracle = oracle->device_name();
   report.prefill_gemm = prefill_gemm_json(*backend);
 
-  const std::set<int64_t> wanted = judged_positions(n_prompt);
-  oracle_rows_ = rows_of(*oracle, ids, wanted);
-  if (lengths_.empty()) {  // the oracle's own choices are what both are fed
-    std::vector<float> logits(static_cast<size_t>(desc.vocab_rows));
-    const std::vector<int64_t> row = {0};
-    for (int64_t step = 0; step < n_decode_; ++step) {
-      const std::vector<float>& last = oracle_rows_.rbegin()->second;
-      const auto end = last.begin() + report.n_tokens;
-      ids.push_back(static_cast<TokenId>(std::max_element(last.begin(), end) - last.begin()));
-      if (!oracle->forward(std::span(ids).last(1), row, logits, cancel_)) {
-        check_interrupted();
-      }
-      oracle_rows_.emplace(n_prompt + step, logits);
-    }
-    compare_prompt(report, *backend, ids, n_prompt);
-  } else {
-    compare_lengths(report, *backend, ids);
-  }
+  // Without lengths the oracle's own choices of tokens are what both are fed.
+  ParityOracle logits_oracle(*oracle, report.route_bound.value_or(0.0), watch);
+  logits_oracle.run(ids, judged_positions(n_prompt), lengths_.empty() ? n_decode_ : 0,
+                    report.n_tokens);
+  compare(report, logits_oracle, *backend, n_prompt, watch);
   if (per_op_) {
     progress.show("comparing op by op");
     report.ops = compare_ops(*oracle, *backend, std::span(ids).first(static_cast<size_t>(n_prompt)),
-                             std::min(n_decode_, int64_t{2}), report.exact, cancel_);
+                             std::min(n_decode_, int64_t{2}), report.exact, watch.cancel);
   }
   progress.clear();
   report.verdict = judge(report.positions, report.bounds());

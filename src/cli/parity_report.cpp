@@ -1,9 +1,11 @@
 #include "cli/parity_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace apr::cli {
 namespace {
@@ -53,6 +55,81 @@ Json op_json(const OpParity& op) {
   return json;
 }
 
+Json rerouted_json(const ReroutedLayers& rerouted) {
+  Json json = Json::array();
+  for (const auto& [position, layers] : rerouted) {
+    json.push_back({{"position", position}, {"layers", layers}});
+  }
+  return json;
+}
+
+// What the sequences' choices of experts came to.
+struct RouteSum {
+  int64_t n_positions = 0, n_choices = 0, n_rerouted_positions = 0, n_rerouted_choices = 0;
+  int64_t n_unsteady = 0;
+  std::set<int> layers;
+};
+
+RouteSum sum_routes(const std::vector<SequenceParity>& sequences) {
+  RouteSum sum;
+  for (const SequenceParity& sequence : sequences) {
+    sum.n_positions += sequence.n_prompt + sequence.n_decode;
+    sum.n_choices += sequence.routes.n_choices;
+    sum.n_rerouted_positions += static_cast<int64_t>(sequence.routes.rerouted.size());
+    sum.n_unsteady += sequence.n_unsteady;
+    for (const auto& [position, layers] : sequence.routes.rerouted) {
+      sum.n_rerouted_choices += static_cast<int64_t>(layers.size());
+      sum.layers.insert(layers.begin(), layers.end());
+    }
+  }
+  return sum;
+}
+
+Json routes_json(const ParityReport& report) {
+  if (!report.route_bound) {
+    return Json();
+  }
+  const RouteSum sum = sum_routes(report.sequences);
+  Json sequences = Json::array();
+  for (const SequenceParity& sequence : report.sequences) {
+    if (!sequence.routes.rerouted.empty()) {
+      sequences.push_back({{"prompt_tokens", sequence.n_prompt},
+                           {"rerouted", rerouted_json(sequence.routes.rerouted)}});
+    }
+  }
+  return {{"bound", *report.route_bound},
+          {"positions", sum.n_positions},
+          {"choices", sum.n_choices},
+          {"rerouted_positions", sum.n_rerouted_positions},
+          {"rerouted_choices", sum.n_rerouted_choices},
+          {"layers", sum.layers},
+          {"oracle_replays", report.n_replays},
+          {"unsteady_positions", sum.n_unsteady},
+          {"sequences", sequences},
+          {"failure", report.route_failure()}};
+}
+
+std::string routes_text(const ParityReport& report) {
+  const RouteSum sum = sum_routes(report.sequences);
+  std::string text = fmt::format("routes {}: experts of {} of {} positions chosen otherwise",
+                                 report.route_failure().empty() ? "PASS" : "FAIL",
+                                 sum.n_rerouted_positions, sum.n_positions);
+  if (sum.n_rerouted_positions > 0) {
+    text += fmt::format(
+        " (layers {}), among router logits at most {:.3g} of the largest apart; the oracle took "
+        "the choices over and ran again {} times",
+        fmt::join(sum.layers, ", "), *report.route_bound, report.n_replays);
+  }
+  text += "\n";
+  if (sum.n_unsteady > 0) {
+    text += fmt::format(
+        "  {} positions had other logits when they were run again, watched: the experts recorded "
+        "may not be those judged\n",
+        sum.n_unsteady);
+  }
+  return text;
+}
+
 Json ops_json(const OpParityReport& ops) {
   Json worst = Json::array(), failed = Json::array();
   for (const OpParity& op : ops.worst) {
@@ -62,7 +139,7 @@ Json ops_json(const OpParityReport& ops) {
     failed.push_back(op_json(op));
   }
   Json json = {{"compared", ops.n_compared},
-               {"rerouted", ops.n_rerouted},
+               {"rerouted", rerouted_json(ops.rerouted)},
                {"inputs", "the backend's own, for the oracle too"},
                {"first_bad_op", failed.empty() ? Json() : failed[0]},
                {"failed", failed},
@@ -91,7 +168,19 @@ std::string op_line(const OpParity& op) {
 
 }  // namespace
 
+std::string ParityReport::route_failure() const {
+  for (const SequenceParity& sequence : sequences) {
+    if (!sequence.routes.failure.empty()) {
+      return sequence.routes.failure;
+    }
+  }
+  return {};
+}
+
 std::string ParityReport::failure() const {
+  if (const std::string wrong = route_failure(); !wrong.empty()) {
+    return fmt::format("parity failed: {}", wrong);
+  }
   if (ops && !ops->failed.empty()) {
     return fmt::format("parity failed: first op {}", op_line(ops->failed[0]));
   }
@@ -126,6 +215,7 @@ nlohmann::ordered_json parity_json(const ParityReport& report) {
                {"max_relative_linf", number(report.verdict.max_relative_linf)},
                {"judged", report.positions.size()},
                {"near_ties", near_ties},
+               {"routes", routes_json(report)},
                {"positions", positions}};
   if (bounds.max_relative_linf) {
     json["bounds"]["max_relative_linf"] = *bounds.max_relative_linf;
@@ -162,6 +252,9 @@ std::string parity_text(const ParityReport& report) {
       report.positions.size(), n_decode, report.verdict.min_cosine, report.verdict.mean_kl,
       bounds.max_mean_kl || report.exact ? "" : " (not judged: synthetic weights)",
       report.verdict.max_relative_linf, report.verdict.near_ties.size());
+  if (report.route_bound) {
+    text += routes_text(report);
+  }
   if (!report.ops) {
     return text;
   }
@@ -173,11 +266,11 @@ std::string parity_text(const ParityReport& report) {
   }
   text += fmt::format("ops {}: {} values, each from the backend's own inputs; the worst by kind:\n",
                       report.ops->passed() ? "PASS" : "FAIL", report.ops->n_compared);
-  if (report.ops->n_rerouted > 0) {
+  if (!report.ops->rerouted.empty()) {
     text += fmt::format(
-        "  {} choices of experts differ among router logits within the bound; the oracle took them "
-        "over\n",
-        report.ops->n_rerouted);
+        "  experts of {} positions chosen otherwise, among router logits within the bound; the "
+        "oracle took the choices over\n",
+        report.ops->rerouted.size());
   }
   for (const OpParity& op : report.ops->worst) {
     text += fmt::format("  {:<16} {:>9.3g} of {:>9.3g}  {} {} ({})\n", op_kind_name(op.kind),

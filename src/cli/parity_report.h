@@ -9,6 +9,7 @@
 #include "cli/load.h"
 #include "generate/parity_logits.h"
 #include "generate/parity_ops.h"
+#include "generate/parity_sequence.h"
 
 namespace apr::cli {
 
@@ -19,13 +20,19 @@ struct ParityReport {
   std::string oracle;                   // device name
   bool exact = false;
   bool trained = true;
-  int64_t n_tokens = 0;  // of the vocabulary that are judged
-  std::vector<LogitsParity> positions;
+  int64_t n_tokens = 0;                   // of the vocabulary that are judged
+  std::vector<SequenceParity> sequences;  // ascending by length
+  std::vector<LogitsParity> positions;    // of all of them
+  std::optional<double> route_bound;      // none: a model without experts
+  int64_t n_replays = 0;                  // passes of the oracle with a backend's choice of experts
   ParityVerdict verdict;
   std::optional<OpParityReport> ops;
 
   ParityBounds bounds() const { return parity_bounds(exact, trained); }
-  bool passed() const { return verdict.passed && (!ops || ops->passed()); }
+  std::string route_failure() const;  // the first; empty: none
+  bool passed() const {
+    return verdict.passed && route_failure().empty() && (!ops || ops->passed());
+  }
   std::string failure() const;  // one line
 };
 

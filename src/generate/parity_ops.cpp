@@ -10,6 +10,7 @@
 #include "generate/exact_ops.h"
 #include "generate/logit_rows.h"
 #include "generate/moe_routes.h"
+#include "generate/observation.h"
 #include "generate/parity_logits.h"
 
 namespace apr {
@@ -141,15 +142,10 @@ class StepReferee final : public StepObserver {
     if (found == nullptr) {
       return;
     }
-    const std::vector<float> logits = values.read(op.inputs[0]);
-    const std::vector<int32_t> ids = as_ids(*found);
-    const auto n_tokens = static_cast<int64_t>(ids.size()) / op.n_used;
-    const RouteVerdict verdict = judge_routes(logits, ids, as_ids(values.read(op.outputs[0])),
-                                              n_tokens, op_bound(op.kind, exact_));
-    if (verdict.n_wrong == 0 && verdict.n_rerouted > 0) {
-      report_.n_rerouted += verdict.n_rerouted;
-      values.write(op.outputs[0], *found);
-      values.write(op.outputs[1], route_weights(logits, ids, n_tokens));
+    const RouteVerdict verdict =
+        take_over_routes(op, as_ids(*found), op_bound(op.kind, exact_), values);
+    for (const int64_t token : verdict.rerouted) {
+      report_.rerouted[first_position_ + token].push_back(op.layer_idx);
     }
   }
 
@@ -277,20 +273,6 @@ class StepReferee final : public StepObserver {
   int64_t first_position_ = 0;
   std::map<int, History> history_;                       // by state_idx
   mutable std::map<int, std::vector<float>> recurrent_;  // by state_idx: as the last step left it
-};
-
-// Ends the observation of a backend whatever happens.
-class Observation {
- public:
-  Observation(Backend& backend, StepObserver& observer) : backend_(backend) {
-    backend_.observe(&observer);
-  }
-  ~Observation() { backend_.observe(nullptr); }
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
-
- private:
-  Backend& backend_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apr/backend.h"
+#include "generate/moe_routes.h"
 
 namespace apr {
 
@@ -34,7 +35,7 @@ struct OpParity {
 
 struct OpParityReport {
   int64_t n_compared = 0;
-  int64_t n_rerouted = 0;        // tokens whose other choice of experts the oracle took over
+  ReroutedLayers rerouted;       // where the oracle took over another choice of experts
   std::vector<OpParity> worst;   // of each kind of op the one nearest to its bound, or over it
   std::vector<OpParity> failed;  // in the order of the plan, of the first steps that have any
   std::string error;             // what the backend's forward threw; empty: nothing
