@@ -12,6 +12,7 @@
 //           (E4M3: + 1); without `keep` inputs are read again
 // Determinism  gpu_to_gpu, for one block size
 // Reference cpu::reference::swiglu, add (bitwise up to the product), rms_norm
+#include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "product_rows.cuh"
 
@@ -19,8 +20,7 @@ namespace apr {
 
 template <int kVector, bool kE4m3 = false>
 __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
-  extern __shared__ float4 kept_vectors[];
-  float* kept = reinterpret_cast<float*>(kept_vectors);  // [n_cols], each column its thread's own
+  APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float scratch[kMaxWarps];
   const int64_t row = blockIdx.x;
   const int n_cols = p.gate.n_cols;
@@ -57,8 +57,7 @@ __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
 
 template <int kVector, bool kE4m3 = false>
 __global__ void sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
-  extern __shared__ float4 kept_vectors[];
-  float* kept = reinterpret_cast<float*>(kept_vectors);  // [n_cols], each column its thread's own
+  APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float sum_scratch[kMaxWarps], max_scratch[kMaxWarps];
   const int64_t row = blockIdx.x;
   const int64_t first = row * p.n_cols;

@@ -49,6 +49,11 @@ if(APR_WITH_CUDA)
     ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
   target_compile_options(small_gemm_on_host_test PRIVATE -w)
 
+  apr_test(e4m3_on_host LABEL unit SOURCES e4m3_on_host_test.cpp DEPS apr_quant)
+  target_include_directories(e4m3_on_host_test BEFORE PRIVATE
+    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+  target_compile_options(e4m3_on_host_test PRIVATE -w)
+
   # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)
   target_compile_definitions(cuda_kernel_table_test PRIVATE
@@ -84,7 +89,7 @@ if(APR_WITH_CUDA)
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
   apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
   foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_moe gpu_decode gpu_dequant gpu_faults
-      gpu_projection)
+      gpu_projection gpu_tier)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
   endforeach()

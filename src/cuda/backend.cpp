@@ -182,7 +182,9 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
       unmapped_bytes += range.reserved_bytes() - range.mapped_bytes();
     }
   }
-  Projection::Options projection{decision_.gemm, options.exact, max_rows(), unmapped_bytes};
+  const bool is_fp8 = decision_.gemm == PrefillGemm::kFp8;
+  Projection::Options projection{is_fp8 ? PrefillGemm::kFp8 : requested_gemm(options),
+                                 options.exact, max_rows(), unmapped_bytes};
   if (decision_.choice.path == PrefillPath::kStreamed) {
     projection.store = {HalfStore::kStreamed, decision_.choice.reason};
   }

@@ -77,7 +77,7 @@ void decide_gemm(PrefillDecision& decision, const CudaBackendOptions& options,
   const bool fp8_refused = environment.fp8_prefill == "1" && !is_fp8;
   decision.gemm = is_fp8 ? PrefillGemm::kFp8 : without.ran;
   decision.requested = is_fp8 || fp8_refused ? PrefillGemm::kFp8 : requested_gemm(options);
-  decision.gemm_reason = fp8_refused ? profile.refusal : without.reason;
+  decision.gemm_reason = fp8_refused ? profile.refusal : "";
 }
 
 std::string refusal_of(const MemoryPlan& memory, const CardFacts& card, uint64_t free_bytes) {

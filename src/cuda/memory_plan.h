@@ -71,7 +71,7 @@ struct PrefillDecision {
   PrefillChoice choice;
   PrefillGemm requested = PrefillGemm::kF16;  // with FP8_PREFILL, also where that is refused
   PrefillGemm gemm = PrefillGemm::kF16;       // of the prefill as a whole
-  std::string gemm_reason = {};               // why they differ; empty: they do not
+  std::string gemm_reason = {};               // why FP8_PREFILL=1 is not followed; else empty
   int64_t chunk = 1;                          // rows of a forward
   uint64_t free_bytes = 0;
   MemoryPlan memory;         // of the path

@@ -24,7 +24,7 @@ std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend& backend) {
   }
   const PrefillGemmReport& report = gpu->projection()->report();
   std::string reason = decision.gemm_reason;
-  if (!report.reason.empty()) {
+  if (reason.find(report.reason) == std::string::npos) {
     reason += (reason.empty() ? "" : "; ") + report.reason;
   }
   return PrefillGemmFacts{requested, prefill_gemm_name(report.ran), reason};
