@@ -17,13 +17,17 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_link_options(-static-libstdc++ -static-libgcc)
 endif()
 
-# apr_layer(NAME [COLD] SOURCES... DEPS...): the static library apr_NAME of one layer. COLD: code that
-# runs once a start or a step, compiled with -O1, a fifth faster.
+# apr_layer(NAME [COLD] [APART] SOURCES... DEPS...): the static library apr_NAME of one layer. COLD: code
+# that runs once a start or a step, compiled with -O1, a fifth faster. APART: not one file with APR_UNITY.
+# One file: what anonymous namespaces name is to be unique in a layer.
 function(apr_layer name)
-  cmake_parse_arguments(arg "COLD" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "COLD;APART" "" "SOURCES;DEPS" ${ARGN})
   add_library(apr_${name} STATIC ${arg_SOURCES})
   if(arg_COLD)
     target_compile_options(apr_${name} PRIVATE -O1)
+  endif()
+  if(APR_UNITY AND NOT arg_APART)
+    set_target_properties(apr_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()
   target_include_directories(apr_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_BINARY_DIR}/generated)

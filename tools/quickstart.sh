@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 ensure_packages build
 find_cuda_options
 # Tests stay out: they need more packages and minutes (tools/test.sh).
-configure_and_build build apr -DCMAKE_BUILD_TYPE=Release -DAPR_TESTS=OFF "${cuda_options[@]}"
+configure_and_build build apr -DCMAKE_BUILD_TYPE=Release -DAPR_TESTS=OFF -DAPR_UNITY=ON "${cuda_options[@]}"
 
 demo=(build/apr run demo --chat -p "Tell me a story about a fox named Mia in the forest." -n 100)
 say "" "$(printf '%q ' "${demo[@]}")" ""

@@ -7,9 +7,9 @@
 namespace apr::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256;
-constexpr int64_t kBlockCols = 8 * kThreads;
-constexpr int64_t kMostGridRows = 65535;  // the second axis of a grid
+constexpr uint32_t kDequantThreads = 256;
+constexpr int64_t kDequantBlockCols = 8 * kDequantThreads;
+constexpr int64_t kDequantGridRows = 65535;  // the second axis of a grid
 
 std::string dequant_row(const Weight& weight, const char* form) {
   const char* layout = has_planes(*weight.type) ? "planes" : "raw";
@@ -38,13 +38,14 @@ void Dequantizer::launch_over_rows(const std::string& kernel, const Weight& weig
                                    std::byte* out, int64_t out_row_bytes, const float* largest) {
   DequantParams params{
       weights_.matrix(weight), nullptr, 0, static_cast<int32_t>(weight.n_cols), 1.0F, largest};
-  for (int64_t done = 0; done < rows.n_rows; done += kMostGridRows) {
+  for (int64_t done = 0; done < rows.n_rows; done += kDequantGridRows) {
     params.first_row = static_cast<int32_t>(rows.first + done);
     params.out = out + done * out_row_bytes;
     launch(kernels_, kernel,
-           {.grid_x = static_cast<uint32_t>((weight.n_cols + kBlockCols - 1) / kBlockCols),
-            .grid_y = static_cast<uint32_t>(std::min(kMostGridRows, rows.n_rows - done)),
-            .block_x = kThreads},
+           {.grid_x =
+                static_cast<uint32_t>((weight.n_cols + kDequantBlockCols - 1) / kDequantBlockCols),
+            .grid_y = static_cast<uint32_t>(std::min(kDequantGridRows, rows.n_rows - done)),
+            .block_x = kDequantThreads},
            stream_, params);
     ++launches_[kernel];
   }

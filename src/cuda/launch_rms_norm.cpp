@@ -7,11 +7,11 @@
 namespace apr::cuda {
 namespace {
 
-constexpr int32_t kWarpThreads = 32;
-constexpr int32_t kMostThreads = 1024;
+constexpr int32_t kNormWarpThreads = 32;
+constexpr int32_t kNormMostThreads = 1024;
 constexpr int64_t kMostRows = 0x7fffffff;  // the first axis of a grid
 constexpr uintptr_t kVectorBytes = 16;
-constexpr int32_t kVectorElems = 4;
+constexpr int32_t kNormVectorElems = 4;
 
 bool aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % kVectorBytes == 0;
@@ -20,14 +20,15 @@ bool aligned(const void* pointer) {
 }  // namespace
 
 RmsNormLaunch config_for(const RmsNormParams& params, int64_t n_rows) {
-  const bool vectors = params.dim % kVectorElems == 0 && aligned(params.x) &&
+  const bool vectors = params.dim % kNormVectorElems == 0 && aligned(params.x) &&
                        aligned(params.weight) && aligned(params.y);
   // A thread for each vector of the row, in whole warps.
-  const int32_t n_vectors = vectors ? params.dim / kVectorElems : params.dim;
-  const int32_t n_warps = (n_vectors + kWarpThreads - 1) / kWarpThreads;
+  const int32_t n_vectors = vectors ? params.dim / kNormVectorElems : params.dim;
+  const int32_t n_warps = (n_vectors + kNormWarpThreads - 1) / kNormWarpThreads;
   RmsNormLaunch launch{vectors ? "rms_norm.vec4" : "rms_norm.scalar", {}};
   launch.config.grid_x = static_cast<uint32_t>(n_rows);
-  launch.config.block_x = static_cast<uint32_t>(std::min(n_warps * kWarpThreads, kMostThreads));
+  launch.config.block_x =
+      static_cast<uint32_t>(std::min(n_warps * kNormWarpThreads, kNormMostThreads));
   launch.config.overlap = true;
   return launch;
 }

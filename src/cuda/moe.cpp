@@ -16,8 +16,8 @@
 namespace apr::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256;
-constexpr int64_t kWarps = 8;                   // of kThreads
+constexpr uint32_t kMoeThreads = 256;
+constexpr int64_t kWarps = 8;                   // of kMoeThreads
 constexpr int64_t kRouterTokens = 8;            // of a block of moe_router.8
 constexpr int64_t kRouterExperts = 4 * kWarps;  // of it at once
 constexpr int64_t kFmaBlocksOfSm = 8;
@@ -37,8 +37,8 @@ int64_t dynamic_shared_bytes(const DeviceFacts& device) {
   return static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes;
 }
 
-bool is_f32(const Weight& weight) {
-  return weight.type->name == "F32";
+bool is_f32_router(const Weight& router) {
+  return router.type->name == "F32";
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ Moe::Moe(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& 
   allocate(model);
   int64_t router_bytes = 0;
   for (const Weight& weight : model) {
-    if (weight.role == Role::kFfnGateInp && !is_f32(weight)) {
+    if (weight.role == Role::kFfnGateInp && !is_f32_router(weight)) {
       router_offset_bytes_[&weight] = router_bytes;
       dequantizer_.to_f32(weight, {0, weight.n_rows},
                           reinterpret_cast<float*>(routers_.data() + router_bytes));
@@ -143,7 +143,7 @@ void Moe::route(const MoeRouteCall& call) {
   params.norm_weight = call.norm_weight;
   params.normed = call.normed;
   params.w =
-      is_f32(router)
+      is_f32_router(router)
           ? reinterpret_cast<const float*>(weights_.matrix(router).data)
           : reinterpret_cast<const float*>(routers_.data() + router_offset_bytes_.at(&router));
   params.logits = logits_.as<float>();
@@ -164,7 +164,7 @@ void Moe::route(const MoeRouteCall& call) {
   launch(kernels_, many ? "moe_router.8" : "moe_router.1",
          {.grid_x = static_cast<uint32_t>(n_tiles),
           .grid_y = static_cast<uint32_t>(n_splits),
-          .block_x = kThreads,
+          .block_x = kMoeThreads,
           .shared_bytes = static_cast<uint32_t>(n_tokens * row_bytes),
           .overlap = true},
          stream_, params);
@@ -273,7 +273,7 @@ void Moe::group(const MoeFfnCall& call) {
   params.n_experts = static_cast<int32_t>(n_experts_);
   params.tile_pairs = kMoeGemmPairs;
   launch(kernels_, "moe_group",
-         {.grid_x = static_cast<uint32_t>(n_experts_), .block_x = kThreads, .overlap = true},
+         {.grid_x = static_cast<uint32_t>(n_experts_), .block_x = kMoeThreads, .overlap = true},
          stream_, params);
 }
 
@@ -308,7 +308,7 @@ void Moe::multiply_fma(const Product& product, const int32_t* ids, int64_t n_pai
   launch(kernels_, fmt::format("moe_fma.{}", stack.type->name),
          {.grid_x = static_cast<uint32_t>(n_tiles),
           .grid_y = static_cast<uint32_t>(n_blocks),
-          .block_x = kThreads,
+          .block_x = kMoeThreads,
           .shared_bytes = static_cast<uint32_t>(params.batch_pairs * row_bytes),
           .overlap = true},
          stream_, params);
@@ -339,8 +339,8 @@ void Moe::combine(const MoeFfnCall& call) {
   const auto n_cols = static_cast<int32_t>(call.down->n_rows);
   launch(kernels_, "moe_combine",
          {.grid_x = static_cast<uint32_t>(call.n_tokens),
-          .grid_y = static_cast<uint32_t>(divide_up(n_cols, kThreads)),
-          .block_x = kThreads,
+          .grid_y = static_cast<uint32_t>(divide_up(n_cols, kMoeThreads)),
+          .block_x = kMoeThreads,
           .overlap = true},
          stream_,
          MoeCombineParams{parts_.as<float>(), call.weights, call.init, call.residual, call.y,

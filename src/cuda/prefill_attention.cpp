@@ -13,7 +13,7 @@
 namespace apr::cuda {
 namespace {
 
-constexpr const char* kVariable = "APR_QWEN35_PREFILL_ATTENTION";
+constexpr const char* kAttentionVariable = "APR_QWEN35_PREFILL_ATTENTION";
 
 }  // namespace
 
@@ -38,12 +38,12 @@ ParsedPrefillAttention parse_prefill_attention(const char* text) {
     return {};
   }
   return {PrefillAttention::kFlash,
-          fmt::format("{}={} is not f32 or flash; flash is used", kVariable, found)};
+          fmt::format("{}={} is not f32 or flash; flash is used", kAttentionVariable, found)};
 }
 
 PrefillAttention prefill_attention_from_environment() {
   static const PrefillAttention mode = [] {
-    const ParsedPrefillAttention parsed = parse_prefill_attention(std::getenv(kVariable));
+    const ParsedPrefillAttention parsed = parse_prefill_attention(std::getenv(kAttentionVariable));
     if (!parsed.warning.empty()) {
       log_warning(parsed.warning);
     }

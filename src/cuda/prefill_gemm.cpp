@@ -13,7 +13,7 @@
 namespace apr::cuda {
 namespace {
 
-constexpr const char* kVariable = "APR_QWEN35_PREFILL_GEMM";
+constexpr const char* kGemmVariable = "APR_QWEN35_PREFILL_GEMM";
 constexpr int64_t kDp4aBlockElems = 256;
 
 }  // namespace
@@ -47,12 +47,12 @@ ParsedPrefillGemm parse_prefill_gemm(const char* text) {
     return {};
   }
   return {PrefillGemm::kF16,
-          fmt::format("{}={} is not f16, f32 or dp4a; f16 is used", kVariable, found)};
+          fmt::format("{}={} is not f16, f32 or dp4a; f16 is used", kGemmVariable, found)};
 }
 
 PrefillGemm prefill_gemm_from_environment() {
   static const PrefillGemm gemm = [] {
-    const ParsedPrefillGemm parsed = parse_prefill_gemm(std::getenv(kVariable));
+    const ParsedPrefillGemm parsed = parse_prefill_gemm(std::getenv(kGemmVariable));
     if (!parsed.warning.empty()) {
       log_warning(parsed.warning);
     }

@@ -12,7 +12,7 @@ namespace apr::cuda {
 namespace {
 
 constexpr int64_t kDp4aTile = 64;
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kDp4aThreads = 256;
 
 bool is_f32(const Weight& weight) {
   return weight.type->name == "F32";
@@ -185,14 +185,14 @@ void Projection::project_dp4a(const ProjectionArgs& args) {
   };
   launch(kernels_, "quantize_rows",
          {.grid_x = static_cast<uint32_t>(args.n_tokens),
-          .grid_y = blocks(weight.n_cols, kThreads),
-          .block_x = kThreads,
+          .grid_y = blocks(weight.n_cols, kDp4aThreads),
+          .block_x = kDp4aThreads,
           .overlap = true},
          stream_, QuantizeRowsParams{args.x, x, static_cast<int32_t>(weight.n_cols)});
   launch(kernels_, fmt::format("dp4a_gemm.{}", weight.type->name),
          {.grid_x = blocks(weight.n_rows, kDp4aTile),
           .grid_y = blocks(args.n_tokens, kDp4aTile),
-          .block_x = kThreads,
+          .block_x = kDp4aThreads,
           .overlap = true},
          stream_,
          Dp4aGemmParams{weights_.matrix(weight), x, args.bias, args.y,

@@ -14,12 +14,12 @@
 namespace apr::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kStageThreads = 256;
 constexpr int64_t kMostMatvecRows = 4;  // logit rows that are cheaper one by one
 
 // The columns of a row in blocks of 256 threads with 8 values each.
 uint32_t octet_blocks(int64_t n_cols) {
-  return blocks_for(n_cols, 8 * kThreads);
+  return blocks_for(n_cols, 8 * kStageThreads);
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void CudaBackend::launch_stage(const Step& step, const Stage& stage) {
       launch(*kernels_, fmt::format("embed.{}", table.type->name),
              {.grid_x = octet_blocks(table.n_cols),
               .grid_y = static_cast<uint32_t>(step.n_tokens),
-              .block_x = kThreads},
+              .block_x = kStageThreads},
              stream_, params);
       return;
     }
@@ -216,8 +216,8 @@ void CudaBackend::elementwise(const Step& step, const Op& op, const char* kernel
       rows_of(step, op.outputs[0]) * plan_.values[static_cast<size_t>(op.outputs[0])].row_elems();
   const BinaryParams params{value(step, op.inputs[0]), value(step, op.inputs[1]),
                             value(step, op.outputs[0]), n_elems};
-  launch(*kernels_, kernel, {.grid_x = blocks_for(n_elems, kThreads), .block_x = kThreads}, stream_,
-         params);
+  launch(*kernels_, kernel,
+         {.grid_x = blocks_for(n_elems, kStageThreads), .block_x = kStageThreads}, stream_, params);
 }
 
 }  // namespace apr::cuda

@@ -133,7 +133,7 @@ Value index_method(Runtime& rt, Value self, const Args& args) {
   fail("{} is not in the {}", short_repr(item), type_name(self));
 }
 
-Value count_method(Runtime& rt, Value self, const Args& args) {
+Value count_item_method(Runtime& rt, Value self, const Args& args) {
   const auto [item] = bind("count()", args, {"value"}, 1);
   int64_t n_found = 0;
   for (const Value& other : self.list->span()) n_found += equal(rt, other, item) ? 1 : 0;
@@ -147,14 +147,14 @@ Value copy_list_method(Runtime& rt, Value self, const Args& args) {
 
 constexpr Builtin kListMethods[] = {
     {"append", append_method},  {"extend", extend_method}, {"insert", insert_method},
-    {"pop", pop_list_method},   {"index", index_method},   {"count", count_method},
+    {"pop", pop_list_method},   {"index", index_method},   {"count", count_item_method},
     {"copy", copy_list_method}, {"remove", nullptr},       {"reverse", nullptr},
     {"sort", nullptr},          {"clear", nullptr},
 };
 
 constexpr Builtin kTupleMethods[] = {
     {"index", index_method},
-    {"count", count_method},
+    {"count", count_item_method},
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ Value find_method_of(Runtime& rt, Value self, const Args& args) {
   return int_value(-1);
 }
 
-Value count_method(Runtime& rt, Value self, const Args& args) {
+Value count_text_method(Runtime& rt, Value self, const Args& args) {
   const auto [needle, start, end] = bind("count()", args, {"sub", "start", "end"}, 1);
   const std::string_view text = required_str("count()", needle).text;
   rt.step_bytes(self.str->text.size() * 2);
@@ -142,7 +142,7 @@ constexpr Builtin kSearchMethods[] = {
     {"rfind", find_method_of<true, false>},
     {"index", find_method_of<false, true>},
     {"rindex", find_method_of<true, true>},
-    {"count", count_method},
+    {"count", count_text_method},
     {"isalpha", all_method<is_alpha>},
     {"isalnum", all_method<is_alnum>},
     {"isdigit", all_method<is_digit>},

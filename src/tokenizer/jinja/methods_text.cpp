@@ -9,7 +9,7 @@ namespace apr::jinja {
 
 namespace {
 
-const Str kSpace{" ", {}, Origin::kTemplate};
+const Str kFillSpace{" ", {}, Origin::kTemplate};
 const Str kZero{"0", {}, Origin::kTemplate};
 
 template <Case kCase>
@@ -172,7 +172,7 @@ enum class Side : uint8_t { kLeft, kCenter, kRight };
 template <Side kSide>
 Value justify_method(Runtime& rt, Value self, const Args& args) {
   const auto [width_arg, fill_arg] = bind("a justifying method", args, {"width", "fillchar"}, 1);
-  const Str& fill = fill_arg.missing() ? kSpace : required_str("fillchar", fill_arg);
+  const Str& fill = fill_arg.missing() ? kFillSpace : required_str("fillchar", fill_arg);
   if (count_chars(fill.text) != 1) fail("The fill character must be exactly one character long");
   const int64_t width = std::max<int64_t>(0, int_arg(width_arg, 0));
   if (kSide == Side::kCenter) return center_text(rt, *self.str, width, fill);

@@ -120,7 +120,7 @@ Value float_arithmetic(Op op, double a, double b) {
   }
 }
 
-bool is_sequence(const Value& value) {
+bool is_list_or_tuple(const Value& value) {
   return value.is(Type::kList) &&
          (value.list->kind == ListKind::kList || value.list->kind == ListKind::kTuple);
 }
@@ -160,10 +160,10 @@ Value arithmetic(Runtime& rt, Op op, const Value& a, const Value& b) {
       text.add(*b.str);
       return text.finish_value();
     }
-    if (is_sequence(a) && is_sequence(b) && a.list->kind == b.list->kind) {
+    if (is_list_or_tuple(a) && is_list_or_tuple(b) && a.list->kind == b.list->kind) {
       return concat_lists(rt, *a.list, *b.list);
     }
-    if (a.is(Type::kString) || is_sequence(a)) {
+    if (a.is(Type::kString) || is_list_or_tuple(a)) {
       fail("can only concatenate {} (not \"{}\") to {}", type_name(a), type_name(b), type_name(a));
     }
   }
@@ -175,7 +175,7 @@ Value arithmetic(Runtime& rt, Op op, const Value& a, const Value& b) {
       text.add_times(*sequence.str, count.as_int());
       return text.finish_value();
     }
-    if (is_sequence(sequence) && count.is_int_like()) {
+    if (is_list_or_tuple(sequence) && count.is_int_like()) {
       return repeat_list(rt, *sequence.list, count.as_int());
     }
   }
