@@ -105,21 +105,23 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
 
   int slot = 0, buffer = 0;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+    const TilePlace place = place_of(tile);
+    const MatvecPart& part = p.parts[place.part];
+    const int row = place.tile * kUnitRows + lane;
+    const bool writes = first_unit == 0 && lane < kUnitRows && row < part.w.n_rows;
+    // What is added comes while the tile is multiplied.
+    const float bias = writes && part.bias != nullptr ? part.bias[row] : 0.0f;
+    const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
     multiply_tile<T, kWeights>(ring, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
                                partial[buffer]);
     wait_for_tile(tile_slot, p.n_col_warps);
-    const TilePlace place = place_of(tile);
-    const int row = place.tile * kUnitRows + lane;
-    if (first_unit == 0 && lane < kUnitRows && row < p.parts[place.part].w.n_rows) {
+    if (writes) {
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
       }
-      if (p.parts[place.part].bias != nullptr) {
-        value[0] += p.parts[place.part].bias[row];
-      }
-      p.parts[place.part].y[row] = p.residual == nullptr ? value[0] : value[0] + p.residual[row];
+      part.y[row] = value[0] + bias + residual;
     }
     buffer ^= 1;
   }

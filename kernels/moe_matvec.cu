@@ -130,28 +130,24 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
 
   int slot = 0, buffer = 0;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+    const int row = tile * kUnitRows + lane;  // of all slots, where they lie under each other
+    const bool writes = first_unit == 0 && lane < kUnitRows;
+    // What the products meet comes while they are made.
+    const float gate = writes && p.gate != nullptr ? p.gate[row] : 0.0f;
+    const float init = writes && p.init != nullptr ? p.init[row] : 0.0f;
+    const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
     multiply_tile<T, kWeights>(ring, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
                                partial[buffer]);
     wait_for_tile(tile_slot, p.n_col_warps);
-    if (first_unit == 0 && lane < kUnitRows) {
-      const int row = tile * kUnitRows + lane;  // of all slots, where they lie under each other
+    if (writes) {
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
-      } else {
-        if (p.gate != nullptr) {
-          const float gate = p.gate[row];
-          value[0] = __fdiv_rn(gate, 1.0f + expf(-gate)) * value[0];
-        }
-        if (p.init != nullptr) {
-          value[0] = p.init[row] + value[0];
-        }
-        if (p.residual != nullptr) {
-          value[0] = p.residual[row] + value[0];
-        }
+      } else if (p.gate != nullptr) {
+        value[0] = __fdiv_rn(gate, 1.0f + expf(-gate)) * value[0];
       }
-      p.y[row] = value[0];
+      p.y[row] = residual + (init + value[0]);
     }
     buffer ^= 1;
   }
