@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <deque>
+#include <utility>
 
 #include "apr/error.h"
 #include "cuda/quant_rows.h"
@@ -14,6 +15,8 @@
 
 namespace apr::cuda {
 namespace {
+
+std::span<const KernelRow> rows_in_force;  // of a ScopedKernelTable; else empty
 
 struct Architecture {
   std::string_view name;
@@ -116,6 +119,9 @@ std::span<const std::string_view> tested_architectures() {
 }
 
 std::span<const KernelRow> kernel_table() {
+  if (!rows_in_force.empty()) {
+    return rows_in_force;
+  }
   static const std::vector<KernelRow> rows = [] {
     std::vector<KernelRow> all{
         {"rms_norm.vec4", "rms_norm.cu", "apr::rms_norm<4>"},
@@ -156,6 +162,13 @@ std::span<const KernelRow> kernel_table() {
     return all;
   }();
   return rows;
+}
+
+ScopedKernelTable::ScopedKernelTable(std::span<const KernelRow> rows)
+    : previous_(std::exchange(rows_in_force, rows)) {}
+
+ScopedKernelTable::~ScopedKernelTable() {
+  rows_in_force = previous_;
 }
 
 const KernelRow& kernel_row(std::string_view name) {

@@ -31,6 +31,19 @@ struct KernelRow {
 // Every row once.
 std::span<const KernelRow> kernel_table();
 
+// Puts `rows`, which must outlive it, in the table's place until the end of its scope. For tests;
+// not while other threads look at the table.
+class ScopedKernelTable {
+ public:
+  explicit ScopedKernelTable(std::span<const KernelRow> rows);
+  ~ScopedKernelTable();
+  ScopedKernelTable(const ScopedKernelTable&) = delete;
+  ScopedKernelTable& operator=(const ScopedKernelTable&) = delete;
+
+ private:
+  std::span<const KernelRow> previous_;
+};
+
 // The row named `name`; aborts where there is none (our own bug).
 const KernelRow& kernel_row(std::string_view name);
 

@@ -17,7 +17,7 @@ struct Probe {
   std::span<const TokenId> ids;
   bool with_decode = false;  // then one step more: the oracle's choice after the last of `ids`
   bool exact = false;        // the backend runs its exact kernels: bounds of router logits
-  std::function<void(const char* whose)> on_start;  // "GPU", "CPU": who computes now; may be empty
+  std::function<void(const char* whose)> on_start = {};  // "GPU", "CPU": who computes now
 };
 
 struct ProbeResult {

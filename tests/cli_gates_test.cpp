@@ -1,0 +1,404 @@
+// What a run does with what the gates find; the GPU's part is a CPU backend whose logits are
+// changed.
+#include "cli/gates.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "generate/logit_rows.h"
+#include "support/altered_backend.h"
+#include "support/expect_error.h"
+#include "support/fixtures.h"
+#include "support/gguf_writer.h"
+
+namespace apr::cli {
+namespace {
+
+using test::Alteration;
+using AlterationOf = std::function<Alteration(const EngineOptions&)>;
+
+Alteration turned(int64_t first_position, double cosine) {
+  return {.change = [=](int64_t position, int64_t, std::span<float> logits) {
+    if (position >= first_position) {
+      test::turn_away(logits, cosine);
+    }
+  }};
+}
+
+Alteration failing(ErrorCode code, int64_t from_rows) {
+  return {.before = [=](int64_t, int64_t n_rows) {
+    if (n_rows >= from_rows) {
+      throw Error(code, "planted failure");
+    }
+  }};
+}
+
+class Gated : public testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("XDG_CACHE_HOME", cache_.path().c_str(), 1);
+    ::unsetenv("APR_F2_RECEIPT_DIR");
+    ::unsetenv("SKIP_PARITY_GATE");
+  }
+
+  // A run on a "GPU" changed by `alteration`; the lines on stderr are kept.
+  Admitted run(bool forced, const AlterationOf& alteration = {}) {
+    choice_ = {forced ? "gpu" : "default", "gpu", "a test"};
+    n_made_ = 0;
+    Progress progress(true);
+    const GateRequest request{*model_,    "model.gguf", engine_, 100,     prompt_,
+                              TokenId{2}, revalidate_,  nullptr, progress};
+    testing::internal::CaptureStderr();
+    try {
+      Admitted admitted = admit(request, choice_, [&](const EngineOptions& engine, BackendChoice&) {
+        ++n_made_;
+        if (n_made_ > most_made_) {
+          throw RefusedBackend(ErrorCode::kBackendUnavailable, "planted refusal");
+        }
+        return std::make_unique<test::AlteredBackend>(
+            make_cpu(*model_, engine, 100, 65),
+            alteration ? alteration(engine) : Alteration{.max_logit_rows = 1});
+      });
+      lines_ = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(admitted.backend->n_past(), 0);
+      return admitted;
+    } catch (...) {
+      lines_ = testing::internal::GetCapturedStderr();
+      throw;
+    }
+  }
+
+  // A forced run that must be refused.
+  RefusedBackend refusal(const AlterationOf& alteration) {
+    try {
+      run(true, alteration);
+    } catch (const RefusedBackend& refused) {
+      EXPECT_EQ(refused.choice().to_json()["fell_back"], true);
+      EXPECT_EQ(refused.choice().ran, "none");
+      EXPECT_EQ(refused.parity()["status"], "FAILED");
+      return refused;
+    }
+    ADD_FAILURE() << "no refusal";
+    return {ErrorCode::kGeneric, ""};
+  }
+
+  bool printed(const std::string& text) const { return lines_.find(text) != std::string::npos; }
+  bool is_cpu(const Admitted& admitted) const {
+    return choice_.ran == "cpu" && admitted.backend->device_name().starts_with("CPU");
+  }
+  std::vector<std::filesystem::path> receipts() const {
+    std::vector<std::filesystem::path> found;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(cache_ / "apr/f2-receipts", error)) {
+      found.push_back(entry.path());
+    }
+    return found;
+  }
+
+  test::TempFolder cache_;
+  std::unique_ptr<Model> model_ =
+      std::make_unique<Model>(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
+  std::vector<TokenId> prompt_ = arbitrary_ids(model_->desc().n_tokens, 12);
+  EngineOptions engine_;
+  bool revalidate_ = false;
+  BackendChoice choice_;
+  int n_made_ = 0, most_made_ = 9;
+  std::string lines_;
+};
+
+TEST_F(Gated, PassesOnceAndIsThenSparedByAReceipt) {
+  const Admitted first = run(true);
+  EXPECT_EQ(first.parity.status, "PASS");
+  EXPECT_EQ(first.parity.source, "fresh");
+  EXPECT_EQ(first.parity.positions, 1 + 11 + 1);
+  EXPECT_GE(*first.parity.cosine, 0.99999);
+  EXPECT_GE(*first.parity.min_cosine, 0.99999);
+  EXPECT_TRUE(printed("validating once")) << lines_;
+  EXPECT_TRUE(printed("no receipt for this model")) << lines_;
+  EXPECT_TRUE(printed("parity: PASS cosine=")) << lines_;
+  EXPECT_TRUE(printed("positions=13 threshold=0.98 basis=cpu")) << lines_;
+  EXPECT_TRUE(printed("selected: gpu")) << lines_;
+  ASSERT_EQ(receipts().size(), 1U);
+  const auto json = test::load_json(receipts()[0]);
+  EXPECT_EQ(json["schema"], 2);
+  EXPECT_EQ(json["model_sha256"].get<std::string>() + ".json", receipts()[0].filename());
+  EXPECT_EQ(json["apr_version"], "0.1.0");
+  EXPECT_TRUE(json["build_id"].get<std::string>().starts_with("exe-sha256:"));
+  EXPECT_TRUE(json["device"].get<std::string>().starts_with("altered CPU"));
+  EXPECT_GT(json["validated_at"], 1700000000);
+  EXPECT_EQ(json["positions_judged"], 13);
+
+  const Admitted second = run(true, [](const EngineOptions&) {
+    return failing(ErrorCode::kBackendUnavailable, 1);  // nothing is computed
+  });
+  EXPECT_EQ(second.parity.source, "receipt");
+  EXPECT_EQ(second.parity.to_json()["cosine"], first.parity.to_json()["cosine"]);
+  EXPECT_EQ(second.parity.positions, 13);
+  EXPECT_TRUE(printed("parity: receipt cosine=")) << lines_;
+  EXPECT_FALSE(printed("validating")) << lines_;
+
+  revalidate_ = true;
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("--revalidate")) << lines_;
+}
+
+TEST_F(Gated, ValidatesWhereTheReceiptIsOfSomethingElseAndNamesIt) {
+  run(true);
+  ASSERT_EQ(receipts().size(), 1U);
+  const auto path = receipts()[0];
+  const nlohmann::json good = test::load_json(path);
+  const struct {
+    const char* field;
+    nlohmann::json value;
+    const char* reason;
+  } rows[] = {
+      {"schema", 1, "another schema"},
+      {"model_sha256", "00", "another model"},
+      {"apr_version", "0.0.9", "another version of apr"},
+      {"build_id", "exe-sha256:00", "another build of apr"},
+      {"device", "NVIDIA T4", "another device"},
+      {"device", nullptr, "another device"},
+      {"kernels", nlohmann::json::object(), "other kernels"},
+      {"kernels", 7, "other kernels"},
+      {"kernels", {{good["kernels"].begin().key(), {{"cosine", "x"}}}}, "other kernels"},
+  };
+  for (const auto& [field, value, reason] : rows) {
+    nlohmann::json changed = good;
+    changed[field] = value;
+    std::ofstream(path) << changed;
+    EXPECT_EQ(run(true).parity.source, "fresh") << field;
+    EXPECT_TRUE(printed(reason)) << lines_;
+    EXPECT_EQ(run(true).parity.source, "receipt") << field;  // a new one
+  }
+  for (const char* text : {"", "[]", "{\"schema\"", "\xff\xfe"}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(run(true).parity.source, "fresh");
+    EXPECT_TRUE(printed("cannot be read")) << lines_;
+  }
+}
+
+TEST_F(Gated, HasAReceiptForEachSetOfKernels) {
+  run(true);
+  engine_.exact = true;
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("other kernels")) << lines_;
+  EXPECT_EQ(run(true).parity.source, "receipt");
+  engine_.exact = false;
+  EXPECT_EQ(run(true).parity.source, "receipt");
+  ::setenv("APR_QWEN35_PREFILL_ATTENTION", "f32", 1);
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  ::unsetenv("APR_QWEN35_PREFILL_ATTENTION");
+}
+
+TEST_F(Gated, GoesOnWithoutAFolderForReceipts) {
+  for (const char* dir : {"/proc/no/such", "/dev/null/x"}) {
+    ::setenv("APR_F2_RECEIPT_DIR", dir, 1);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(run(true).parity.source, "fresh");
+      EXPECT_TRUE(printed("no receipt is kept: ")) << lines_;
+    }
+  }
+  ::setenv("APR_F2_RECEIPT_DIR", (cache_ / "elsewhere").c_str(), 1);
+  run(true);
+  EXPECT_EQ(run(true).parity.source, "receipt");
+  ::unsetenv("APR_F2_RECEIPT_DIR");
+  ::setenv("XDG_CACHE_HOME", "relative", 1);
+  const char* home = std::getenv("HOME");
+  const std::string kept = home == nullptr ? "" : home;
+  ::unsetenv("HOME");
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("APR_F2_RECEIPT_DIR")) << lines_;
+  ::setenv("HOME", kept.c_str(), 1);
+}
+
+TEST_F(Gated, JudgesAPromptOfOneTokenByTheLoadGateAlone) {
+  prompt_.resize(1);
+  const Admitted admitted = run(true);
+  EXPECT_EQ(admitted.parity.status, "PASS");
+  EXPECT_EQ(admitted.parity.source, "not-judged");
+  EXPECT_EQ(admitted.parity.positions, 1);
+  EXPECT_TRUE(admitted.parity.to_json()["min_cosine"].is_null());
+  EXPECT_TRUE(receipts().empty());
+}
+
+TEST_F(Gated, IsSkippedByTheVariable) {
+  const AlterationOf bad = [](const EngineOptions&) { return turned(0, 0.1); };
+  ::setenv("SKIP_PARITY_GATE", "1", 1);
+  const Admitted admitted = run(true, bad);
+  EXPECT_EQ(admitted.parity.status, "skipped");
+  EXPECT_EQ(admitted.parity.source, "not-judged");
+  EXPECT_TRUE(admitted.parity.to_json()["cosine"].is_null());
+  EXPECT_TRUE(printed("warning: parity: skipped (SKIP_PARITY_GATE=1)")) << lines_;
+  EXPECT_TRUE(receipts().empty());
+  ::setenv("SKIP_PARITY_GATE", "yes", 1);
+  EXPECT_EQ(refusal(bad).code(), ErrorCode::kParityFailed);
+}
+
+TEST_F(Gated, RefusesAForcedGpuAtTheLoadGate) {
+  for (const double cosine : {0.899, 0.5, 0.01}) {
+    const RefusedBackend refused = refusal([=](const EngineOptions&) { return turned(0, cosine); });
+    EXPECT_EQ(refused.exit_code(), 13);
+    const std::string text = refused.what();
+    EXPECT_TRUE(text.starts_with("PARITY-GATE FAILED")) << text;
+    for (const char* part : {"at least 0.98", "argmax CPU ", " | GPU ", "max abs difference",
+                             "apr parity model.gguf", "SKIP_PARITY_GATE=1"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
+    }
+    EXPECT_NEAR(refused.parity()["cosine"].get<double>(), cosine, 1e-4);
+    EXPECT_EQ(refused.parity()["positions"], 1);
+    EXPECT_EQ(n_made_, 1);
+  }
+  EXPECT_TRUE(receipts().empty());
+}
+
+TEST_F(Gated, TakesTheCpuAtTheLoadGateWhereTheGpuIsNotForced) {
+  const Admitted admitted = run(false, [](const EngineOptions&) { return turned(0, 0.5); });
+  EXPECT_TRUE(is_cpu(admitted));
+  EXPECT_EQ(admitted.parity.status, "FAILED");
+  EXPECT_TRUE(
+      printed("\nselected: cpu (reason: parity FAILED cosine=0.5000 position=1 "
+              "threshold=0.98)\n"))
+      << lines_;
+  EXPECT_FALSE(choice_.fell_back());
+  EXPECT_EQ(choice_.reason, "parity FAILED cosine=0.5000 position=1 threshold=0.98");
+}
+
+TEST_F(Gated, TriesTheExactKernelsOnceAndGoesOnWithThem) {
+  const AlterationOf fast_is_bad = [](const EngineOptions& engine) {
+    return turned(0, engine.exact ? 1.0 : 0.95);
+  };
+  const Admitted admitted = run(true, fast_is_bad);
+  EXPECT_EQ(n_made_, 2);
+  EXPECT_EQ(admitted.parity.status, "PASS");
+  EXPECT_GE(*admitted.parity.cosine, 0.9999);
+  EXPECT_NE(choice_.reason.find("exact kernels, as the fast ones reached cosine 0.95"),
+            std::string::npos)
+      << choice_.reason;
+  EXPECT_TRUE(printed("warning: parity: cosine=0.9500")) << lines_;
+  // The receipt is of the exact kernels: without --exact the gate looks again.
+  EXPECT_EQ(run(true, fast_is_bad).parity.source, "fresh");
+  engine_.exact = true;
+  EXPECT_EQ(run(true, fast_is_bad).parity.source, "receipt");
+}
+
+TEST_F(Gated, IsDecidedByTheRetry) {
+  const RefusedBackend refused =
+      refusal([](const EngineOptions& engine) { return turned(0, engine.exact ? 0.979 : 0.95); });
+  EXPECT_EQ(refused.exit_code(), 13);
+  EXPECT_NEAR(refused.parity()["cosine"].get<double>(), 0.979, 1e-4);
+  EXPECT_EQ(n_made_, 2);
+  engine_.exact = true;  // nothing to try
+  refusal([](const EngineOptions&) { return turned(0, 0.95); });
+  EXPECT_EQ(n_made_, 1);
+  engine_.exact = false;
+  most_made_ = 1;  // no memory for it
+  EXPECT_EQ(refusal([](const EngineOptions&) { return turned(0, 0.95); }).exit_code(), 13);
+  EXPECT_EQ(n_made_, 2);
+  most_made_ = 1;
+  EXPECT_TRUE(is_cpu(run(false, [](const EngineOptions&) { return turned(0, 0.95); })));
+}
+
+TEST_F(Gated, RefusesAForcedGpuOnThePrompt) {
+  const RefusedBackend refused = refusal([](const EngineOptions&) { return turned(5, 0.9); });
+  EXPECT_EQ(refused.exit_code(), 14);
+  const std::string text = refused.what();
+  EXPECT_TRUE(text.starts_with("GPU output diverges from CPU at position 5 (argmax ")) << text;
+  EXPECT_NE(text.find("validated via batched prefill"), std::string::npos) << text;
+  EXPECT_NEAR(refused.parity()["min_cosine"].get<double>(), 0.9, 1e-3);
+  EXPECT_GE(refused.parity()["cosine"].get<double>(), 0.9999);
+  EXPECT_EQ(refused.parity()["source"], "fresh");
+  EXPECT_TRUE(receipts().empty());
+}
+
+// A step of one token alone: what a bad cache would do.
+TEST_F(Gated, RefusesADecodeStepThatIsOther) {
+  const RefusedBackend refused = refusal([](const EngineOptions&) {
+    return Alteration{.change = [](int64_t position, int64_t n_rows, std::span<float> logits) {
+      if (position > 0 && n_rows == 1) {
+        test::turn_away(logits, 0.9);
+      }
+    }};
+  });
+  EXPECT_EQ(refused.exit_code(), 14);
+  EXPECT_NE(std::string(refused.what()).find("at position 12 "), std::string::npos)
+      << refused.what();
+}
+
+TEST_F(Gated, TakesTheCpuOnThePromptWhereTheGpuIsNotForced) {
+  for (const bool serial : {false, true}) {
+    const Admitted admitted = run(false, [=](const EngineOptions&) {
+      Alteration alteration = turned(5, 0.9);
+      alteration.max_rows = serial ? 1 : 64;
+      return alteration;
+    });
+    EXPECT_TRUE(is_cpu(admitted));
+    EXPECT_TRUE(printed("\nwarning: GPU output diverges from CPU at position 5 (argmax "))
+        << lines_;
+    EXPECT_TRUE(printed(std::string("validated via ") + (serial ? "serial" : "batched") +
+                        " prefill — falling back to CPU\n"))
+        << lines_;
+    EXPECT_FALSE(printed("selected:")) << lines_;
+    EXPECT_EQ(admitted.parity.status, "FAILED");
+  }
+}
+
+TEST_F(Gated, IsClosedWhereTheGpuFails) {
+  const struct {
+    int64_t from_rows;
+    ErrorCode code;
+    int exit_code;
+  } rows[] = {
+      {1, ErrorCode::kBackendUnavailable, 14},  // at the load gate
+      {1, ErrorCode::kInference, 13},           // NaN is an answer: the wrong one
+      {2, ErrorCode::kBackendUnavailable, 14},  // in the prompt
+      {2, ErrorCode::kInference, 14},
+  };
+  for (const auto& [from_rows, code, exit_code] : rows) {
+    const AlterationOf bad = [&](const EngineOptions&) { return failing(code, from_rows); };
+    const RefusedBackend refused = refusal(bad);
+    EXPECT_EQ(refused.exit_code(), exit_code) << refused.what();
+    EXPECT_NE(std::string(refused.what()).find("planted failure"), std::string::npos);
+    if (from_rows == 2) {
+      EXPECT_NE(
+          std::string(refused.what()).find("while 12 tokens were validated via batched prefill"),
+          std::string::npos)
+          << refused.what();
+    }
+    const Admitted admitted = run(false, bad);
+    EXPECT_TRUE(is_cpu(admitted));
+    EXPECT_TRUE(printed("selected: cpu")) << lines_;
+  }
+}
+
+TEST_F(Gated, OfAModelWithoutNumbersIsAnInferenceFailure) {
+  test::GgufWriter writer =
+      test::GgufWriter::copy_of(test::open_gguf(*test::model_path("tiny-qwen3-kmix")));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(writer.tensor("output_norm.weight").data.data(), &nan, sizeof nan);
+  const std::filesystem::path path = cache_ / "nan.gguf";
+  writer.write(path);
+  model_ = std::make_unique<Model>(test::open_gguf(path));
+  for (const bool forced : {false, true}) {
+    test::expect_error(ErrorCode::kInference, "non-finite", [&] { run(forced); });
+  }
+}
+
+TEST_F(Gated, LeavesACpuRunAlone) {
+  choice_ = {"cpu", "cpu", "asked for by --no-gpu"};
+  Progress progress(true);
+  const GateRequest request{*model_,    "model.gguf", engine_, 100,     prompt_,
+                            TokenId{2}, false,        nullptr, progress};
+  const Admitted admitted =
+      admit(request, choice_, [&](const EngineOptions& engine, BackendChoice&) {
+        return make_cpu(*model_, engine, 100, 1);
+      });
+  EXPECT_EQ(admitted.parity.status, "not-run");
+  EXPECT_TRUE(std::filesystem::is_empty(cache_.path()));
+}
+
+}  // namespace
+}  // namespace apr::cli

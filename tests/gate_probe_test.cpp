@@ -1,0 +1,142 @@
+// A probe on a backend and on its oracle, both of the CPU: every position's logits whatever the
+// backend's limits, nothing left behind, experts replayed, failures answered.
+#include "generate/gate_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "generate/logit_rows.h"
+#include "support/altered_backend.h"
+#include "support/expect_error.h"
+#include "support/fixtures.h"
+
+namespace apr {
+namespace {
+
+using test::Alteration;
+using test::AlteredBackend;
+
+class GateProbe : public testing::Test {
+ protected:
+  explicit GateProbe(const std::string& name) : model_(test::open_gguf(*test::model_path(name))) {}
+
+  std::unique_ptr<Backend> cpu(KernelSet kernels = KernelSet::kFast) const {
+    return make_cpu_backend(
+        model_, {.n_threads = 1, .context = 66, .max_logit_rows = 65, .kernels = kernels});
+  }
+  std::vector<TokenId> ids(int64_t n_ids) const {
+    return arbitrary_ids(model_.desc().n_tokens, n_ids);
+  }
+
+  const Model model_;
+};
+
+class GateProbeOfEach : public GateProbe, public testing::WithParamInterface<std::string> {
+ protected:
+  GateProbeOfEach() : GateProbe(GetParam()) {}
+};
+
+TEST_P(GateProbeOfEach, FindsTheCpuLikeItselfWhateverItsLimits) {
+  const std::vector<TokenId> probe = ids(64);
+  const struct {
+    int64_t max_rows, max_logit_rows;
+    int n_forwards;
+  } rows[] = {{64, 64, 2}, {64, 1, 65}, {64, 40, 3}, {16, 7, 13}, {1, 1, 65}};
+  for (const auto& [max_rows, max_logit_rows, n_forwards] : rows) {
+    const auto oracle = cpu();
+    AlteredBackend backend(cpu(), {.max_rows = max_rows, .max_logit_rows = max_logit_rows});
+    const ProbeResult result = run_probe(*oracle, backend, {probe, true}, nullptr);
+    ASSERT_FALSE(result.failure);
+    ASSERT_EQ(result.positions.size(), 65U);
+    for (const GatePosition& position : result.positions) {
+      EXPECT_GE(position.cosine, 0.99999);
+      EXPECT_EQ(position.id, position.oracle_id);
+    }
+    EXPECT_EQ(backend.n_forwards, n_forwards) << max_rows << ' ' << max_logit_rows;
+    EXPECT_EQ(backend.n_past(), 0);
+    EXPECT_EQ(oracle->n_past(), 0);
+    EXPECT_EQ(result.wrong_route, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, GateProbeOfEach,
+                         testing::Values("tiny-qwen3-kmix", "tiny-qwen35-Q4_K_M",
+                                         "tiny-qwen3moe-mix"),
+                         [](const auto& param_info) {
+                           std::string name = param_info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class GateProbeOfOne : public GateProbe {
+ protected:
+  GateProbeOfOne() : GateProbe("tiny-qwen3-kmix") {}
+};
+
+TEST_F(GateProbeOfOne, SeesWhichPositionIsOther) {
+  const auto oracle = cpu();
+  AlteredBackend backend(cpu(), {.change = [](int64_t position, int64_t, std::span<float> logits) {
+                           if (position == 3 || position == 8) {
+                             test::turn_away(logits, position == 3 ? 0.96 : 0.5);
+                           }
+                         }});
+  const ProbeResult result = run_probe(*oracle, backend, {ids(8), true}, nullptr);
+  ASSERT_EQ(result.positions.size(), 9U);
+  for (size_t position = 0; position < 9; ++position) {
+    EXPECT_NEAR(result.positions[position].cosine,
+                position == 3   ? 0.96
+                : position == 8 ? 0.5
+                                : 1.0,
+                1e-5);
+  }
+}
+
+TEST_F(GateProbeOfOne, LeavesTheBackendAsNew) {
+  const auto oracle = cpu();
+  const auto backend = cpu(), fresh = cpu();
+  const std::vector<TokenId> before = ids(5), after = ids(9);
+  const std::vector<int64_t> last = {8};
+  const auto vocab = static_cast<size_t>(model_.desc().vocab_rows);
+  std::vector<float> found(vocab), expected(vocab);
+  backend->forward(before, {}, {}, nullptr);
+  run_probe(*oracle, *backend, {ids(20), true}, nullptr);
+  EXPECT_EQ(backend->n_past(), 0);
+  backend->forward(after, last, found, nullptr);
+  fresh->forward(after, last, expected, nullptr);
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(GateProbeOfOne, AnswersABackendThatFails) {
+  for (const bool in_decode : {false, true}) {
+    const auto oracle = cpu();
+    AlteredBackend backend(cpu(), {.before = [in_decode](int64_t, int64_t n_rows) {
+                             if ((n_rows == 1) == in_decode) {
+                               throw Error(ErrorCode::kBackendUnavailable, "planted");
+                             }
+                           }});
+    const ProbeResult result = run_probe(*oracle, backend, {ids(8), true}, nullptr);
+    ASSERT_TRUE(result.failure);
+    EXPECT_STREQ(result.failure->what(), "planted");
+    EXPECT_TRUE(result.positions.empty());
+    EXPECT_EQ(backend.n_past(), 0);
+  }
+}
+
+TEST_F(GateProbeOfOne, ThrowsWhatTheOracleThrowsAlsoWhereBothFail) {
+  const auto fail = [](int64_t, int64_t) { throw Error(ErrorCode::kInference, "no numbers"); };
+  AlteredBackend oracle(cpu(), {.before = fail}), backend(cpu(), {.before = fail});
+  test::expect_error(ErrorCode::kInference, "no numbers", [&] {
+    run_probe(oracle, backend, {ids(8), true}, nullptr);
+  });
+}
+
+TEST_F(GateProbeOfOne, EndsWhenCancelled) {
+  const auto oracle = cpu(), backend = cpu();
+  const std::atomic<bool> cancel = true;
+  EXPECT_TRUE(run_probe(*oracle, *backend, {ids(8), true}, &cancel).cancelled);
+  EXPECT_EQ(backend->n_past(), 0);
+}
+
+}  // namespace
+}  // namespace apr
