@@ -78,6 +78,7 @@ if(APR_WITH_CUDA)
   apr_test(gpu_projection LABEL gpu SOURCES gpu_projection_test.cpp gpu_product_rows_test.cpp
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
+  apr_test(gpu_tier LABEL gpu SOURCES gpu_tier_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_fit LABEL gpu SOURCES gpu_fit_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_parity LABEL gpu SOURCES gpu_parity_test.cpp
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)

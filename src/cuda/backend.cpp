@@ -107,7 +107,10 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
     // Blocks lie as planes here; only plain types are raw.
     const bool other_layout = row.name.find(".raw.") != std::string_view::npos &&
                               has_planes(*find_quant_type(row.quant_type));
-    const bool other_gemm = row.name.ends_with(".e4m3") && decision_.gemm != PrefillGemm::kFp8;
+    const bool has_few_rows =
+        scales_rows(decision_.gemm) && decision_.choice.path != PrefillPath::kSerial;
+    const bool other_gemm = (row.name.ends_with(".e4m3") && decision_.gemm != PrefillGemm::kFp8) ||
+                            (row.name.starts_with("small_gemm.") && !has_few_rows);
     if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_experts &&
         !other_layout && !other_gemm) {
       rows.push_back(row);
@@ -185,6 +188,7 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   const bool is_fp8 = decision_.gemm == PrefillGemm::kFp8;
   Projection::Options projection{is_fp8 ? PrefillGemm::kFp8 : requested_gemm(options),
                                  options.exact, max_rows(), unmapped_bytes};
+  projection.small_gemm = true;
   if (decision_.choice.path == PrefillPath::kStreamed) {
     projection.store = {HalfStore::kStreamed, decision_.choice.reason};
   }

@@ -59,6 +59,9 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
   if (mode_ == PrefillGemm::kFp8) {
     e4m3_.emplace(stream, cublas_workspace_);
   }
+  if (scales_rows(mode_) && options.small_gemm) {
+    small_gemm_.emplace(kernels, stream, device, weights, groups);
+  }
   if (scales_rows(mode_)) {
     HalfStoreChoice choice = options.store;
     if (choice.store == HalfStore::kCached) {
@@ -225,6 +228,13 @@ void Projection::multiply_scaled(std::span<const Weight* const> weights, const S
   };
   for (size_t idx = 0; idx < weights.size();) {
     const Weight& weight = *weights[idx];
+    if (size_t n_done =
+            e4m3 ? 0 : multiply_small(weights.subspan(idx), rows, n_tokens, products, stride)) {
+      for (; n_done > 0; --n_done) {
+        products += weights[idx++]->n_rows;
+      }
+      continue;
+    }
     if (const std::byte* w = half_weights_.kept(weight)) {
       int64_t n_rows = 0;  // of this matrix and those that lie behind it
       while (idx < weights.size() &&
@@ -244,6 +254,20 @@ void Projection::multiply_scaled(std::span<const Weight* const> weights, const S
     products += weight.n_rows;
     ++idx;
   }
+}
+
+size_t Projection::multiply_small(std::span<const Weight* const> weights, const ScaledRows& rows,
+                                  int64_t n_tokens, float* products, int64_t stride) {
+  const size_t n_weights = small_gemm_ ? small_gemm_->takes(weights, n_tokens, half_store_) : 0;
+  if (n_weights > 0) {
+    std::vector<const float*> largest;
+    for (const Weight* weight : weights.first(n_weights)) {
+      largest.push_back(half_weights_.largest(*weight));
+    }
+    small_gemm_->multiply(weights.first(n_weights), largest,
+                          static_cast<const uint16_t*>(rows.values), n_tokens, products, stride);
+  }
+  return n_weights;
 }
 
 // cuBLAS counts columns first: products^T [n_rows, n_tokens] = w [n_cols, n_rows]^T x^T.

@@ -11,6 +11,7 @@
 #include "cuda/device.h"
 #include "cuda/e4m3_gemm.h"
 #include "cuda/half_weights.h"
+#include "cuda/small_gemm.h"
 
 namespace apr::cuda {
 
@@ -51,6 +52,7 @@ class Projection {
     uint64_t reserved_bytes = 0;  // of device memory that others will take
     int64_t most_scratch_bytes = kMostWeightScratchBytes;
     HalfStoreChoice store = {};  // where such weights are wanted; kept only where they fit, too
+    bool small_gemm = false;     // f16 products of few rows go through it (prefill_tier.h)
   };
 
   // Allocates scratch for `groups` and, in modes f16 and fp8, makes their weights on `stream`
@@ -91,6 +93,9 @@ class Projection {
   // E4M3 up to a kE4m3Multiple of rows are written.
   void multiply_scaled(std::span<const Weight* const> weights, const ScaledRows& rows,
                        int64_t n_tokens, float* products, int64_t stride);
+  // The same by small_gemm, of as many of the f16 ones from the first on as it takes: how many.
+  size_t multiply_small(std::span<const Weight* const> weights, const ScaledRows& rows,
+                        int64_t n_tokens, float* products, int64_t stride);
   // products [n_tokens, stride] = rows [n_tokens, n_cols] w^T of one matrix of either type.
   void gemm(cudaDataType_t type, cublasComputeType_t compute, const void* w, int64_t n_rows,
             int64_t n_cols, const void* rows, int64_t n_tokens, float* products, int64_t stride);
@@ -111,6 +116,7 @@ class Projection {
   HalfWeights half_weights_;
   DeviceBuffer cublas_workspace_;
   CublasHandle cublas_;
+  std::optional<SmallGemm> small_gemm_;
   std::optional<E4m3Gemm> e4m3_;           // mode fp8
   DeviceBuffer weight_scratch_;            // rows of a matrix that is not kept
   DeviceBuffer x_scratch_, undo_scratch_;  // F16Rows or E4m3Rows; or values of Q8Rows

@@ -55,6 +55,12 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
     add(fmt::format("moe_gemm.{}", name), "moe_gemm.cu", fmt::format("apr::moe_gemm<{}>", type),
         tensor_cores, true);
   }
+  for (const bool outside : {false, true}) {
+    if (!is_plain) {
+      add(fmt::format("small_gemm.{}{}", name, outside ? ".outside" : ""), "small_gemm.cu",
+          fmt::format("apr::small_gemm<{}, {}>", type, outside), tensor_cores, true);
+    }
+  }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";
     const char* epilogue = swiglu ? "apr::MatvecEpilogue::kSwiglu" : "apr::MatvecEpilogue::kNone";

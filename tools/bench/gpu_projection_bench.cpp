@@ -1,0 +1,154 @@
+// Speed of prefill products of few tokens: small_gemm on the file's blocks beside cuBLAS on kept
+// 16-bit weights.
+//
+//   cmake -G Ninja -B build -DAPR_BENCH=ON && ninja -C build gpu_projection_bench
+//   build/tools/bench/gpu_projection_bench [TYPE...]
+//
+// Each time is of one product in a graph of many over copies of the matrix in turn, which together
+// exceed the L2 cache. TB/s count the blocks once; "cuBLAS" the 16-bit weights.
+#include <fmt/format.h>
+
+#include <random>
+#include <vector>
+
+#include "cuda/error.h"
+#include "cuda/launch_matvec.h"
+#include "cuda/small_gemm.h"
+
+namespace apr::cuda {
+namespace {
+
+struct Shape {
+  const char* what;
+  int64_t n_rows, n_cols;
+};
+
+constexpr Shape kShapes[] = {
+    {"8b q", 4096, 4096},      {"8b k or v", 1024, 4096},  {"8b gate + up", 24576, 4096},
+    {"8b down", 4096, 12288},  {"0.6b q + k", 3072, 1024}, {"0.6b gate + up", 6144, 1024},
+    {"0.6b down", 1024, 3072},
+};
+constexpr int64_t kMostTokens = 128;
+constexpr int64_t kRotatedBytes = int64_t{160} << 20;  // more than the L2 cache
+
+DeviceBuffer filled(size_t n_bytes, int byte) {
+  DeviceBuffer buffer(n_bytes, "a bench");
+  APR_CUDA(api().cudaMemset(buffer.data(), byte, n_bytes));
+  return buffer;
+}
+
+// Microseconds of one call: the least of some graphs of n_runs.
+template <class Run>
+double time_us(const Stream& stream, int n_runs, const Run& run) {
+  const Graph graph = capture_graph(stream, [&] {
+    for (int idx = 0; idx < n_runs; ++idx) {
+      run(static_cast<size_t>(idx));
+    }
+  });
+  const GraphExec exec = instantiate(graph);
+  const Event begin = create_timer(), end = create_timer();
+  double best_ms = 1e30;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    APR_CUDA(api().cudaEventRecord(begin.get(), stream.get()));
+    APR_CUDA(api().cudaGraphLaunch(exec.get(), stream.get()));
+    APR_CUDA(api().cudaEventRecord(end.get(), stream.get()));
+    APR_CUDA(api().cudaStreamSynchronize(stream.get()));
+    best_ms = std::min(best_ms, static_cast<double>(elapsed_ms(begin, end)));
+  }
+  return best_ms * 1e3 / n_runs;
+}
+
+void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const QuantType& type) {
+  std::mt19937 random(1);
+  const Stream stream = create_stream();
+  const CublasHandle cublas = create_cublas(stream);
+  const DeviceBuffer cublas_workspace = filled(kCublasBytes, 0);
+  APR_CUDA(api().cublasSetWorkspace(cublas.get(), cublas_workspace.data(), kCublasBytes));
+  for (const Shape& shape : kShapes) {
+    const int64_t n_bytes = shape.n_rows * type.row_bytes(shape.n_cols);
+    const int64_t n_elems = shape.n_rows * shape.n_cols;
+    std::vector<std::byte> raw(static_cast<size_t>(n_bytes));
+    for (std::byte& byte : raw) {
+      byte = static_cast<std::byte>(random() % 256 & 0x3b);  // f16 scales stay finite
+    }
+    Weight weight;
+    weight.type = &type;
+    weight.n_rows = shape.n_rows;
+    weight.n_cols = shape.n_cols;
+    weight.shape = {shape.n_rows, shape.n_cols};
+    weight.row_bytes = type.row_bytes(shape.n_cols);
+    weight.data = raw.data();
+    weight.size_bytes = n_bytes;
+    const std::vector<Weight> weights(static_cast<size_t>(1 + kRotatedBytes / n_bytes), weight);
+    const DeviceWeights on_device(weights);
+    const std::vector<ProjectionGroup> groups{{0, true, {&weights[0]}}};
+    SmallGemm small(kernels, stream, device, on_device, groups);
+    const int64_t n_halves = 1 + kRotatedBytes / (2 * n_elems);
+    const DeviceBuffer halves = filled(static_cast<size_t>(n_halves * n_elems * 2), 0x29);
+    const DeviceBuffer x = filled(static_cast<size_t>(kMostTokens * shape.n_cols * 2), 0x29);
+    const DeviceBuffer y = filled(static_cast<size_t>(kMostTokens * shape.n_rows * 4), 0);
+    const DeviceBuffer largest = filled(4, 0x3c);
+    const float* const of_weight = largest.as<float>();
+    APR_CUDA(api().cudaDeviceSynchronize());
+    for (const int64_t n_tokens : {1, 4, 8, 16, 32, 33, 48, 64, 96, 128}) {
+      const double small_us = time_us(stream, 24, [&](size_t idx) {
+        const Weight* one = &weights[idx % weights.size()];
+        small.multiply({&one, 1}, {&of_weight, 1}, x.as<uint16_t>(), n_tokens, y.as<float>(),
+                       shape.n_rows);
+      });
+      const float alpha = 1.0F, beta = 0.0F;
+      const double cublas_us = time_us(stream, 24, [&](size_t idx) {
+        const uint16_t* w = halves.as<uint16_t>() + static_cast<int64_t>(idx) % n_halves * n_elems;
+        APR_CUDA(api().cublasGemmEx_64(
+            cublas.get(), CUBLAS_OP_T, CUBLAS_OP_N, shape.n_rows, n_tokens, shape.n_cols, &alpha, w,
+            CUDA_R_16F, shape.n_cols, x.data(), CUDA_R_16F, shape.n_cols, &beta, y.data(),
+            CUDA_R_32F, shape.n_rows, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+      });
+      fmt::print(
+          "{:5} {:14} {:4} tokens  {:7.2f} us {:5.2f} TB/s {:6.1f} TFLOP/s  cuBLAS {:7.2f} us "
+          "{:5.2f} TB/s  {:5.2f} times\n",
+          type.name, shape.what, n_tokens, small_us, static_cast<double>(n_bytes) / small_us * 1e-6,
+          2e-6 * static_cast<double>(n_elems * n_tokens) / small_us, cublas_us,
+          static_cast<double>(n_elems * 2) / cublas_us * 1e-6, cublas_us / small_us);
+    }
+  }
+}
+
+void run_all(std::vector<std::string> names) {
+  if (names.empty()) {
+    names = {"Q4_K", "Q6_K"};
+  }
+  const DeviceFacts device = use_device(0);
+  fmt::print("{} ({})\n", device.name, device.architecture);
+  for (const std::string& name : names) {
+    const QuantType* type = find_quant_type(name);
+    if (type == nullptr || type->block_elems == 1) {
+      throw std::runtime_error(name + " is no block type");
+    }
+    std::vector<KernelRow> rows;
+    for (const KernelRow& row : kernel_table()) {
+      if (row.name.starts_with("small_gemm.") && row.quant_type == type->name &&
+          runs_on(row, device.architecture)) {
+        rows.push_back(row);
+      }
+    }
+    KernelCompiler compiler;
+    const KernelLibrary kernels(
+        compiler, rows, device.architecture,
+        static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes);
+    run_type(kernels, device, *type);
+  }
+}
+
+}  // namespace
+}  // namespace apr::cuda
+
+int main(int argc, char** argv) {
+  try {
+    apr::cuda::run_all({argv + 1, argv + argc});
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
