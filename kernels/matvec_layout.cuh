@@ -1,5 +1,5 @@
 // The shared memory of matvec_mma, laid out alike by host and device: the staged x, then a ring of
-// units (quant/device.cuh) for each warp.
+// units (quant/device.cuh) for each warp, then the type's grid.
 #pragma once
 
 #include "quant/device.cuh"
@@ -14,6 +14,16 @@ template <class T>
 constexpr int ring_slots() {
   constexpr int kFit = kRingBytes / (kMatvecWarps * quant::unit_bytes<T>());
   return kFit < 2 ? 2 : kFit > 4 ? 4 : kFit;
+}
+
+// Of the rings and the grid behind them.
+template <class T>
+constexpr int rings_bytes() {
+  return kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>();
+}
+template <class T>
+constexpr int rings_and_grid_bytes() {
+  return rings_bytes<T>() + quant::grid_words<T>() * 4;
 }
 constexpr int kScaleElems = 32;  // values of x with one scale
 

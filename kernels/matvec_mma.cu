@@ -8,7 +8,7 @@
 //           its own in shared memory; the first copies start before the kernel before has ended.
 // Grid      any number of blocks, which share the tiles of 16 rows
 // Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
-// Shared    dynamic: the staged x (staged_x.cuh), then the rings; static: the warps' sums
+// Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums
 // Assumes   sm_80; n_cols % 32 == 0; x, norm_weight 16-byte aligned
 // Moves     the weights' bytes + blocks * n_cols * 4 bytes
 // Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::matmul; bound: x
@@ -48,8 +48,10 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int first_unit = warp % p.n_col_warps;
   const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
   const StagedX x(shared, n_cols);
-  const uint8_t* ring = reinterpret_cast<const uint8_t*>(shared) +
-                        staged_x_bytes(n_cols, T::kGroupElems) + warp * kSlots * kUnitBytes;
+  uint8_t* const rings =
+      reinterpret_cast<uint8_t*>(shared) + staged_x_bytes(n_cols, T::kGroupElems);
+  const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
+  uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
   const uint32_t ring_address = shared_address(ring);
 
   const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
@@ -96,6 +98,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   for (int slot = 0; slot < kSlots - 1; ++slot) {
     copy_next(slot);
   }
+  stage_grid<T>(grid);
   HeldNorm held;
   hold_norm(p, n_cols, held);
   grid_dependency_wait();
@@ -112,7 +115,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     // What is added comes while the tile is multiplied.
     const float bias = writes && part.bias != nullptr ? part.bias[row] : 0.0f;
     const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
-    multiply_tile<T, kWeights>(ring, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
+    multiply_tile<T, kWeights>(ring, grid, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
                                partial[buffer]);
     wait_for_tile(tile_slot, p.n_col_warps);
     if (writes) {

@@ -13,10 +13,21 @@ namespace apr {
 using quant::kUnitCols;
 using quant::kUnitRows;
 
+// Copies a type's grid to shared memory, by the whole block. A barrier must follow.
+template <class T>
+__device__ __forceinline__ void stage_grid([[maybe_unused]] uint32_t* to) {
+  if constexpr (quant::grid_words<T>() > 0) {
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(T::grid().entry);
+    for (int word = threadIdx.x; word < quant::grid_words<T>(); word += blockDim.x) {
+      to[word] = from[word];
+    }
+  }
+}
+
 // Adds to sums[h] the products of rows g and g + 8 of a unit in shared memory, this lane's groups.
 template <class T>
-__device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const StagedX& x, int unit,
-                                              float (&sums)[2]) {
+__device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const uint32_t* grid,
+                                              const StagedX& x, int unit, float (&sums)[2]) {
   constexpr int kGroupElems = T::kGroupElems;
   constexpr int kGroups = kUnitCols / kGroupElems;  // of a row
   constexpr int kSets = kGroups / 4;                // of four groups, one accumulator each
@@ -38,8 +49,8 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const S
 #pragma unroll
     for (int product = 0; product < kProducts; ++product) {
       const int elem = 32 * (set * kProducts + product);  // in the unit; known to the compiler
-      const quant::PlanesBlock<T> top{unit_bytes, g, elem / T::kBlockElems};
-      const quant::PlanesBlock<T> bottom{unit_bytes, g + 8, elem / T::kBlockElems};
+      const auto top = quant::unit_block<T>(unit_bytes, g, elem / T::kBlockElems, grid);
+      const auto bottom = quant::unit_block<T>(unit_bytes, g + 8, elem / T::kBlockElems, grid);
       const int quartet = elem % T::kBlockElems / 4 + t;
       const uint32_t a[4] = {T::quants4(top, quartet), T::quants4(bottom, quartet),
                              T::quants4(top, quartet + 4), T::quants4(bottom, quartet + 4)};
@@ -81,9 +92,9 @@ using TileSums = float[kWeights][kMatvecWarps][kUnitRows];
 // This warp's share of a tile, weight by weight, from its `ring`, which copy_next(slot) refills as
 // slots fall free; `slot` goes on from tile to tile.
 template <class T, int kWeights, class CopyNext>
-__device__ __forceinline__ void multiply_tile(const uint8_t* ring, const StagedX& x, int first_unit,
-                                              int n_units, int n_col_warps, int& slot,
-                                              const CopyNext& copy_next,
+__device__ __forceinline__ void multiply_tile(const uint8_t* ring, const uint32_t* grid,
+                                              const StagedX& x, int first_unit, int n_units,
+                                              int n_col_warps, int& slot, const CopyNext& copy_next,
                                               TileSums<kWeights>& partial) {
   constexpr int kSlots = ring_slots<T>();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
@@ -95,7 +106,7 @@ __device__ __forceinline__ void multiply_tile(const uint8_t* ring, const StagedX
       copy_groups_wait<kSlots - 2>();
       __syncwarp();
       copy_next(slot == 0 ? kSlots - 1 : slot - 1);
-      multiply_unit<T>(ring + slot * quant::unit_bytes<T>(), x, unit, sums);
+      multiply_unit<T>(ring + slot * quant::unit_bytes<T>(), grid, x, unit, sums);
       slot = slot == kSlots - 1 ? 0 : slot + 1;
     }
 #pragma unroll

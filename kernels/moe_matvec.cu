@@ -9,8 +9,8 @@
 //           by slot, each to whole units, times its weight.
 // Grid      any number of blocks, which share the tiles of 16 rows
 // Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
-// Shared    dynamic: the staged x (staged_x.cuh), then the rings; static: the warps' sums, the ids
-// Assumes   sm_80; n_rows % 16 == 0, n_cols % 32 == 0; x 16-byte aligned; n_used at most
+// Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums, the
+// ids Assumes   sm_80; n_rows % 16 == 0, n_cols % 32 == 0; x 16-byte aligned; n_used at most
 //           kMostMoeMatvecUsed
 // Moves     n_used * n_rows * row_bytes (twice with two stacks) + blocks * x
 // Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::moe_ffn; bound: x
@@ -81,9 +81,10 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int first_unit = warp % p.n_col_warps;
   const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
   const StagedX x(shared, n_staged * staged_cols(n_cols));
-  const uint8_t* ring = reinterpret_cast<const uint8_t*>(shared) +
-                        staged_x_bytes(n_staged * staged_cols(n_cols), T::kGroupElems) +
-                        warp * kSlots * kUnitBytes;
+  uint8_t* const rings = reinterpret_cast<uint8_t*>(shared) +
+                         staged_x_bytes(n_staged * staged_cols(n_cols), T::kGroupElems);
+  const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
+  uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
   const uint32_t ring_address = shared_address(ring);
   const int tile_step = gridDim.x * n_tile_slots;
   const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
       copy_next(slot);
     }
   };
+  stage_grid<T>(grid);
   if (p.ids_are_settled != 0) {
     start_copies();
   }
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     const float gate = writes && p.gate != nullptr ? p.gate[row] : 0.0f;
     const float init = writes && p.init != nullptr ? p.init[row] : 0.0f;
     const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
-    multiply_tile<T, kWeights>(ring, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
+    multiply_tile<T, kWeights>(ring, grid, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
                                partial[buffer]);
     wait_for_tile(tile_slot, p.n_col_warps);
     if (writes) {

@@ -319,8 +319,7 @@ void check_matvec(const MoeProblem::Shape& shape, const char* type, const char* 
   const auto shared = [](int64_t n_cols, int group_elems, int ring_bytes) {
     return static_cast<size_t>(staged_x_bytes(static_cast<int>(n_cols), group_elems) + ring_bytes);
   };
-  const int ring = kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>();
-  const size_t n_bytes = shared(shape.model_dim, T::kGroupElems, ring);
+  const size_t n_bytes = shared(shape.model_dim, T::kGroupElems, rings_and_grid_bytes<T>());
   if (at_once) {
     simt::launch({n_blocks, 1, 1}, kMatvecWarps * 32, n_bytes,
                  [&] { moe_matvec<T, MatvecEpilogue::kSwiglu>(params); });
@@ -347,11 +346,10 @@ void check_matvec(const MoeProblem::Shape& shape, const char* type, const char* 
   params.n_col_warps = n_col_warps;
   params.sums = 1;
   params.ids_are_settled = 1;
-  simt::launch(
-      {n_blocks, 1, 1}, kMatvecWarps * 32,
-      shared(shape.n_used * staged_cols(static_cast<int>(shape.ffn_dim)), TDown::kGroupElems,
-             kMatvecWarps * ring_slots<TDown>() * quant::unit_bytes<TDown>()),
-      [&] { moe_matvec<TDown, MatvecEpilogue::kNone>(params); });
+  simt::launch({n_blocks, 1, 1}, kMatvecWarps * 32,
+               shared(shape.n_used * staged_cols(static_cast<int>(shape.ffn_dim)),
+                      TDown::kGroupElems, rings_and_grid_bytes<TDown>()),
+               [&] { moe_matvec<TDown, MatvecEpilogue::kNone>(params); });
   problem.check(0, y.data(), MoeArithmetic::kStaged, MoeArithmetic::kStaged, MoeArithmetic::kStaged,
                 at_once, true);
 }
@@ -363,6 +361,7 @@ TEST(MoeMatvecOnHost, IsWithinItsBound) {
   check_matvec<Q8_0, Q5_1>({1, 4, 4, 352, 96}, "Q8_0", "Q5_1", true, 2, 1);
   check_matvec<Q8_0, Q8_0>({1, 9, 8, 64, 32}, "Q8_0", "Q8_0", true, 1, 2);
   check_matvec<IQ3_S, Q3_K>({1, 3, 2, 256, 256}, "IQ3_S", "Q3_K", false, 4, 1);
+  check_matvec<IQ2_XXS, IQ1_M>({1, 3, 2, 256, 256}, "IQ2_XXS", "IQ1_M", true, 4, 1);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@
 //   affine(block, group)     {scale, offset} of a group of kGroupElems weights
 // A weight is fl(fl(scale * q) + offset), the addition only with kHasOffset: bit for bit the value
 // of decode_reference. Plain types (F32, F16, BF16; kBlockElems 1) give decode8(values, out[8]).
-// `block` is a RawBlock<T> or a PlanesBlock<T>.
+// Types that look weights up give grid(), their table. `block` is a RawBlock<T>, a PlanesBlock<T>
+// or a GridBlock<T>.
 #pragma once
 
 #include "f16_value.cuh"
@@ -114,6 +115,34 @@ struct PlanesBlock {
     return alignment_of(T::kSegmentBytes[kSegment]);
   }
 };
+
+// Words of a type's grid; 0 of a type without one.
+template <class T>
+constexpr int grid_words() {
+  if constexpr (requires { T::grid(); }) {
+    return static_cast<int>(sizeof(T::grid()) / sizeof(uint32_t));
+  } else {
+    return 0;
+  }
+}
+
+// A block in planes with a copy of its type's grid. Each lane of a product looks up an entry of its
+// own: in the L1 cache that takes cycles for every line met, in shared memory for every bank met
+// twice.
+template <class T>
+struct GridBlock : PlanesBlock<T> {
+  const uint32_t* grid;  // [grid_words<T>()]
+};
+
+template <class T>
+APR_DEVICE auto unit_block(const uint8_t* unit, int row, int block,
+                           [[maybe_unused]] const uint32_t* grid) {
+  if constexpr (grid_words<T>() > 0) {
+    return GridBlock<T>{{unit, row, block}, grid};
+  } else {
+    return PlanesBlock<T>{unit, row, block};
+  }
+}
 
 // Block `block_idx` of row `row` of a matrix of n_cols columns in the planes layout.
 template <class T>

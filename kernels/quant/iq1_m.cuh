@@ -8,7 +8,7 @@
 #pragma once
 
 #include "quant/device.cuh"
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 
 namespace apr::quant {
 
@@ -47,15 +47,18 @@ struct IQ1_M {
   static constexpr int kSegments = 3, kSegmentBytes[] = {32, 16, 8}, kRawAlign = 8;
   static constexpr int kGroupElems = 16, kQuantBias = 16;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq1SGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 4, group = quartet / 2 % 2;
     const uint32_t high = *block.template at<1>(sub) >> (4 * group);
     const uint32_t entry = *block.template at<0>(2 * sub + group) | high_bits(high & 7) << 8;
     const uint32_t negative = sign_bits(high >> 3 & 1);
-    const uint32_t grid = static_cast<uint32_t>(kIq1SGrid.entry[entry] >> (32 * (quartet % 2)));
+    const uint32_t levels = grid_quartet(block, grid(), entry, quartet % 2);
     // Eight times (g + delta), biased by 16: 8 (g + 1) + 8 +- 1, g + 1 in {0, 1, 2}.
-    const uint32_t plus_one = (grid ^ 0x80808080u) - 0x7f7f7f7fu;
+    const uint32_t plus_one = (levels ^ 0x80808080u) - 0x7f7f7f7fu;
     return (plus_one << 3) + (negative != 0 ? 0x07070707u : 0x09090909u);
   }
   template <class Block>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "quant/device.cuh"
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 
 namespace apr::quant {
 
@@ -39,6 +39,9 @@ struct IQ1_S {
   static constexpr int kSegments = 3, kSegmentBytes[] = {2, 32, 16}, kRawAlign = 2;
   static constexpr int kGroupElems = 32, kQuantBias = 16;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq1SGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int sub = quartet / 8, group = quartet / 2 % 4;
@@ -46,9 +49,9 @@ struct IQ1_S {
     const uint32_t entry = *block.template at<1>(4 * sub + group) | high_bits(qh >> (3 * group) & 7)
                                                                         << 8;
     const uint32_t negative = sign_bits(qh >> 15);
-    const uint32_t grid = static_cast<uint32_t>(kIq1SGrid.entry[entry] >> (32 * (quartet % 2)));
+    const uint32_t levels = grid_quartet(block, grid(), entry, quartet % 2);
     // Eight times (g + delta), biased by 16: 8 (g + 1) + 8 +- 1, g + 1 in {0, 1, 2}.
-    const uint32_t plus_one = (grid ^ 0x80808080u) - 0x7f7f7f7fu;
+    const uint32_t plus_one = (levels ^ 0x80808080u) - 0x7f7f7f7fu;
     return (plus_one << 3) + (negative != 0 ? 0x07070707u : 0x09090909u);
   }
   template <class Block>

@@ -7,7 +7,7 @@
 //                     high one
 #pragma once
 
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 #include "quant/iq_signs.cuh"
 
 namespace apr::quant {
@@ -43,12 +43,15 @@ struct IQ2_S {
   static constexpr int kSegments = 5, kSegmentBytes[] = {2, 32, 32, 8, 8}, kRawAlign = 2;
   static constexpr int kGroupElems = 16, kQuantBias = 128;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq2SGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const int group = quartet / 2;
     const uint32_t high = *block.template at<3>(group / 4) >> (2 * (group % 4)) & 3;
     const uint32_t entry = *block.template at<1>(group) | high_bits(high) << 8;
-    return signed_quants(kIq2SGrid.entry[entry] >> (32 * (quartet % 2)),
+    return signed_quants(grid_quartet(block, grid(), entry, quartet % 2),
                          *block.template at<2>(group) >> (4 * (quartet % 2)));
   }
   template <class Block>

@@ -5,7 +5,7 @@
 //                     high one
 #pragma once
 
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 #include "quant/iq_signs.cuh"
 
 namespace apr::quant {
@@ -39,10 +39,13 @@ struct IQ2_XS {
   static constexpr int kSegments = 3, kSegmentBytes[] = {2, 64, 8}, kRawAlign = 2;
   static constexpr int kGroupElems = 16, kQuantBias = 128;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq2XsGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t q = load_u16<2>(block.template at<1>(2 * (quartet / 2)));
-    return signed_quants(kIq2XsGrid.entry[q & 511] >> (32 * (quartet % 2)),
+    return signed_quants(grid_quartet(block, grid(), q & 511, quartet % 2),
                          complete_sign_bits(q >> 9) >> (4 * (quartet % 2)));
   }
   template <class Block>

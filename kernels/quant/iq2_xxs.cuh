@@ -4,7 +4,7 @@
 //                bits 7l..7l+6 are the signs of group l, bits 28..31 the scale
 #pragma once
 
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 #include "quant/iq_signs.cuh"
 
 namespace apr::quant {
@@ -36,13 +36,17 @@ struct IQ2_XXS {
   static constexpr int kSegments = 2, kSegmentBytes[] = {2, 64}, kRawAlign = 2;
   static constexpr int kGroupElems = 32, kQuantBias = 128;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq2XxsGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<1>();
     const uint8_t* qs = block.template at<1>(8 * (quartet / 8));
     const int group = quartet % 8 / 2;
+    const uint32_t entry = load_u32<kAlign>(qs) >> (8 * group) & 255;
     const uint32_t signs = complete_sign_bits(load_u32<kAlign>(qs + 4) >> (7 * group));
-    return signed_quants(kIq2XxsGrid.entry[qs[group]] >> (32 * (quartet % 2)),
+    return signed_quants(grid_quartet(block, grid(), entry, quartet % 2),
                          signs >> (4 * (quartet % 2)));
   }
   template <class Block>

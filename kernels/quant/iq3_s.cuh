@@ -7,7 +7,7 @@
 //                      high one
 #pragma once
 
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 #include "quant/iq_signs.cuh"
 
 namespace apr::quant {
@@ -41,11 +41,14 @@ struct IQ3_S {
   static constexpr int kSegments = 5, kSegmentBytes[] = {2, 64, 8, 32, 4}, kRawAlign = 2;
   static constexpr int kGroupElems = 32, kQuantBias = 128;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq3SGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t ninth = *block.template at<2>(quartet / 8) >> (quartet % 8) & 1;
     const uint32_t entry = *block.template at<1>(quartet) | high_bits(ninth) << 8;
-    return signed_quants(kIq3SGrid.entry[entry],
+    return signed_quants(grid_quartet(block, grid(), entry, 0),
                          *block.template at<3>(quartet / 2) >> (4 * (quartet % 2)));
   }
   template <class Block>

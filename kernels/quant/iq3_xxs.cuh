@@ -5,7 +5,7 @@
 //                               groups 2l, 2l + 1, bits 28..31 the scale
 #pragma once
 
-#include "quant/iq_grids.cuh"
+#include "quant/iq_lookup.cuh"
 #include "quant/iq_signs.cuh"
 
 namespace apr::quant {
@@ -39,12 +39,15 @@ struct IQ3_XXS {
   static constexpr int kSegments = 3, kSegmentBytes[] = {2, 64, 32}, kRawAlign = 2;
   static constexpr int kGroupElems = 32, kQuantBias = 128;
   static constexpr bool kHasOffset = false;
+  APR_DEVICE static constexpr const auto& grid() {
+    return kIq3XxsGrid;
+  }
   template <class Block>
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<2>();
     const uint32_t packed = load_u32<kAlign>(block.template at<2>(4 * (quartet / 8)));
     const uint32_t signs = complete_sign_bits(packed >> (7 * (quartet / 2 % 4)));
-    return signed_quants(kIq3XxsGrid.entry[*block.template at<1>(quartet)],
+    return signed_quants(grid_quartet(block, grid(), *block.template at<1>(quartet), 0),
                          signs >> (4 * (quartet % 2)));
   }
   template <class Block>

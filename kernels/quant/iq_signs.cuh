@@ -48,11 +48,11 @@ APR_DEVICE uint32_t complete_sign_bits(uint32_t bits) {
 #endif
 }
 
-// Four magnitudes 1..127 (the low 32 bits), negated where bits 0..3 of `signs` are set, biased by
-// 128.
-APR_DEVICE uint32_t signed_quants(uint64_t magnitudes, uint32_t signs) {
+// Four magnitudes 1..127, negated where bits 0..3 of `signs` are set, biased by 128: 128 + m is
+// m ^ 0x80, 128 - m is (m ^ 0x7f) + 1.
+APR_DEVICE uint32_t signed_quants(uint32_t magnitudes, uint32_t signs) {
   const uint32_t ones = spread4(sign_bits(signs));
-  return ((static_cast<uint32_t>(magnitudes) ^ ones * 255) + ones) ^ 0x80808080u;
+  return (magnitudes ^ (ones * 255) ^ 0x80808080u) + ones;
 }
 
 }  // namespace apr::quant

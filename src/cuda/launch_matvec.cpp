@@ -19,7 +19,7 @@ MatvecShared matvec_shared(const QuantType& type) {
     if constexpr (T::kBlockElems == 1) {
       return {0, 0};
     } else {
-      return {kMatvecWarps * ring_slots<T>() * quant::unit_bytes<T>(), T::kGroupElems};
+      return {rings_and_grid_bytes<T>(), T::kGroupElems};
     }
   });
 }

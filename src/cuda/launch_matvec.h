@@ -23,7 +23,7 @@ MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm);
 
 // What the tensor-core matvec of a type keeps in shared memory beside the staged x.
 struct MatvecShared {
-  int64_t ring_bytes;  // of all warps; 0: a plain type, which has no such kernel
+  int64_t ring_bytes;  // of all warps, the grid included; 0: a plain type, which has no such kernel
   int group_elems;
 };
 MatvecShared matvec_shared(const QuantType& type);
