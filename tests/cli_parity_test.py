@@ -70,6 +70,17 @@ class Parity(Base):
         self.assertIn("routes PASS: experts of ", text)
         self.assertIsNone(self.parity("-p", "a", "-n", "0")["routes"])
 
+    def test_every_tensor_bit_for_bit(self):
+        n_tensors = len(self.answered_json("tensors", MODEL)["tensors"])
+        report = self.parity("--tensors")
+        self.assertTrue(report["passed"], report["reason"])
+        self.assertEqual(report["tensors"], n_tensors)
+        self.assertEqual(sum(row["tensors"] for row in report["types"]), n_tensors)
+        self.assertEqual(report["failed"], [])
+        self.assertIn("tensors PASS", self.answered("parity", "demo", "--tensors", "--no-gpu").decode())
+        for flags in (["-p", "a"], ["--lengths", "3"], ["--per-op"], ["--exact"]):
+            self.assertIn("--tensors", self.refused(2, "parity", MODEL, "--no-gpu", "--tensors", *flags))
+
     def test_bad_values(self):
         for value in ("", "0", "x", "1..", "..3", "5..2", "1,", "1...3", "-1"):
             self.assertIn("--lengths", self.refused(2, "parity", MODEL, "--lengths", value))

@@ -12,9 +12,11 @@
 #include "cli/numbers.h"
 #include "cli/output.h"
 #include "cli/parity_report.h"
+#include "cli/parity_tensors.h"
 #include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/verb.h"
+#include "cuda/dequant_check.h"
 #include "generate/logit_rows.h"
 #include "generate/parity_sequence.h"
 
@@ -62,6 +64,8 @@ class ParityVerb : public Verb {
   std::vector<TokenId> sequence(const Model& model) const;
   std::set<int64_t> judged_positions(int64_t n_prompt) const;
   std::unique_ptr<Backend> make_oracle(const Model& model, int64_t context) const;
+  void check_options() const;
+  int run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const;
   void compare(ParityReport& report, ParityOracle& oracle, Backend& backend, int64_t n_prompt,
                const ParityWatch& watch) const;
 
@@ -70,7 +74,7 @@ class ParityVerb : public Verb {
   std::string ids_path_;
   std::vector<int64_t> lengths_;
   int64_t n_decode_ = 8;
-  bool per_op_ = false;
+  bool per_op_ = false, tensors_ = false;
   BackendOptions backend_;
   EngineOptions engine_;
 };
@@ -95,6 +99,9 @@ void ParityVerb::add_options(CLI::App& app) {
   add_switch(app, "--per-op", per_op_,
              "Compare every value of every op, each computed from the GPU's own inputs, and name "
              "the first that differs");
+  add_switch(app, "--tensors", tensors_,
+             "Instead of logits: decode every tensor, on the GPU as the file has it and as the "
+             "kernels want it, and compare each bit with the scalar reference");
   add_engine(app, engine_);
   add_prefill(app, engine_);
   add_backend(app, backend_);
@@ -185,16 +192,57 @@ void ParityVerb::compare(ParityReport& report, ParityOracle& oracle, Backend& ba
   report.n_replays = oracle.n_replays();
 }
 
-int ParityVerb::run() {
+void ParityVerb::check_options() const {
+  const bool has_prompt = prompt_ || !ids_path_.empty();
   if (prompt_ && !ids_path_.empty()) {
     throw Error(ErrorCode::kUsage, "-p and --ids are two prompts; give one of them");
   }
+  if (tensors_ && (has_prompt || !lengths_.empty() || per_op_ || engine_.exact)) {
+    throw Error(ErrorCode::kUsage,
+                "--tensors runs no prompt: -p, --ids, --lengths, --per-op and --exact have no "
+                "place beside it");
+  }
+}
+
+int ParityVerb::run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const {
+  const GgufFile file = open_model_file(model_);
+  cpu::ThreadPool pool(engine_.n_threads > 0 ? engine_.n_threads : cpu::available_cores());
+  Progress progress(output.quiet);
+  const std::unique_ptr<TensorDecoder> decoder =
+      choice.used_gpu() ? cuda::make_tensor_decoder(choice.device, tensor_types(file))
+                        : make_cpu_tensor_decoder(pool);
+  TensorParityOptions options;
+  options.cancel = cancel;
+  options.on_tensor = [&](const std::string& name) {
+    progress.show(fmt::format("decoding {}", name));
+  };
+  TensorParityReport report = compare_tensors(file, *decoder, pool, options);
+  progress.clear();
+  report.model = model_;
+  report.choice = choice;
+  if (output.is_json()) {
+    write_json(tensor_parity_json(report), true);
+  } else {
+    write_stdout(tensor_parity_text(report));
+  }
+  if (!report.passed()) {
+    log_error(report.failure());
+    return static_cast<int>(ErrorCode::kParityFailed);
+  }
+  return 0;
+}
+
+int ParityVerb::run() {
+  check_options();
   const bool of_cpu = backend_.no_gpu || (backend_.backend == "cpu" && !backend_.gpu);
   backend_.gpu = backend_.gpu || !of_cpu;  // no GPU: an error, never the CPU beside itself
   ParityReport report;
   report.choice = choose_backend(backend_);
   ParityWatch watch;
   watch.cancel = catch_interrupts();
+  if (tensors_) {
+    return run_tensors(report.choice, watch.cancel);
+  }
   const Model model(open_model_file(model_));
   const ModelDesc& desc = model.desc();
   report.model = model_;

@@ -41,7 +41,8 @@ const std::vector<VerbRow>& verb_table() {
       {"parity", "whether the GPU gives the CPU's answer",
        "  apr parity model.gguf\n"
        "  apr parity model.gguf --lengths 1..64,127,255 --exact\n"
-       "  apr parity model.gguf -p \"What is 17 + 25?\" --per-op --json\n",
+       "  apr parity model.gguf -p \"What is 17 + 25?\" --per-op --json\n"
+       "  apr parity model.gguf --tensors\n",
        make_parity_verb},
       {"bench", "how fast a model runs on this machine, as llama-bench measures it",
        "  apr bench model.gguf\n"

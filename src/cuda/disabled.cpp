@@ -1,5 +1,6 @@
-// The functions of apr/cuda.h, device.h and doctor.h in a build without CUDA.
+// The functions of apr/cuda.h, dequant_check.h, device.h and doctor.h in a build without CUDA.
 #include "apr/cuda.h"
+#include "cuda/dequant_check.h"
 #include "cuda/device.h"
 #include "cuda/doctor.h"
 
@@ -40,6 +41,10 @@ std::optional<std::string> missing_kernel(const Model&, const CudaBackendOptions
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model&, const CudaBackendOptions&) {
+  throw_disabled();
+}
+
+std::unique_ptr<TensorDecoder> make_tensor_decoder(int, const std::set<const QuantType*>&) {
   throw_disabled();
 }
 
