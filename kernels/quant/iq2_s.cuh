@@ -52,7 +52,7 @@ struct IQ2_S {
     const uint32_t high = *block.template at<3>(group / 4) >> (2 * (group % 4)) & 3;
     const uint32_t entry = *block.template at<1>(group) | high_bits(high) << 8;
     return signed_quants(grid_quartet(block, grid(), entry, quartet % 2),
-                         *block.template at<2>(group) >> (4 * (quartet % 2)));
+                         *block.template at<2>(group) >> (4 * (quartet % 2)) & 15);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {

@@ -46,7 +46,7 @@ struct IQ2_XS {
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     const uint32_t q = load_u16<2>(block.template at<1>(2 * (quartet / 2)));
     return signed_quants(grid_quartet(block, grid(), q & 511, quartet % 2),
-                         complete_sign_bits(q >> 9) >> (4 * (quartet % 2)));
+                         half_of_signs(q >> 9, quartet % 2));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {

@@ -44,10 +44,10 @@ struct IQ2_XXS {
     constexpr int kAlign = Block::template align<1>();
     const uint8_t* qs = block.template at<1>(8 * (quartet / 8));
     const int group = quartet % 8 / 2;
-    const uint32_t entry = load_u32<kAlign>(qs) >> (8 * group) & 255;
-    const uint32_t signs = complete_sign_bits(load_u32<kAlign>(qs + 4) >> (7 * group));
+    const uint32_t entry = byte_perm(load_u32<kAlign>(qs), 0, 0x4440u | group);
+    const uint32_t signs = load_u32<kAlign>(qs + 4) >> (7 * group);
     return signed_quants(grid_quartet(block, grid(), entry, quartet % 2),
-                         signs >> (4 * (quartet % 2)));
+                         half_of_signs(signs, quartet % 2));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {

@@ -49,7 +49,7 @@ struct IQ3_S {
     const uint32_t ninth = *block.template at<2>(quartet / 8) >> (quartet % 8) & 1;
     const uint32_t entry = *block.template at<1>(quartet) | high_bits(ninth) << 8;
     return signed_quants(grid_quartet(block, grid(), entry, 0),
-                         *block.template at<3>(quartet / 2) >> (4 * (quartet % 2)));
+                         *block.template at<3>(quartet / 2) >> (4 * (quartet % 2)) & 15);
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {

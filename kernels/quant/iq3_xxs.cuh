@@ -46,9 +46,8 @@ struct IQ3_XXS {
   APR_DEVICE static uint32_t quants4(const Block& block, int quartet) {
     constexpr int kAlign = Block::template align<2>();
     const uint32_t packed = load_u32<kAlign>(block.template at<2>(4 * (quartet / 8)));
-    const uint32_t signs = complete_sign_bits(packed >> (7 * (quartet / 2 % 4)));
     return signed_quants(grid_quartet(block, grid(), *block.template at<1>(quartet), 0),
-                         signs >> (4 * (quartet % 2)));
+                         half_of_signs(packed >> (7 * (quartet / 2 % 4)), quartet % 2));
   }
   template <class Block>
   APR_DEVICE static Affine affine(const Block& block, int group) {

@@ -38,20 +38,26 @@ APR_INLINE void scale_signed_bytes(const uint64_t* words, const float* sub_d,
 
 #endif  // APR_HOST_CODE
 
-// The eight sign bits of a group from the seven that are stored, as complete_signs().
-APR_DEVICE uint32_t complete_sign_bits(uint32_t bits) {
-  const uint32_t low = bits & 127;
+APR_DEVICE uint32_t count_bits(uint32_t bits) {
 #ifdef APR_DEVICE_CODE
-  return low | (__popc(low) & 1) << 7;
+  return __popc(bits);
 #else
-  return low | static_cast<uint32_t>(__builtin_parity(low)) << 7;
+  return static_cast<uint32_t>(__builtin_popcount(bits));
 #endif
 }
 
-// Four magnitudes 1..127, negated where bits 0..3 of `signs` are set, biased by 128: 128 + m is
-// m ^ 0x80, 128 - m is (m ^ 0x7f) + 1.
+// Sign bits 4 half .. 4 half + 3 of a group in bits 0..3, from the seven that are stored (the low
+// ones of `bits`), as complete_signs(); bits 4..6 mean nothing, those above are 0.
+APR_DEVICE uint32_t half_of_signs(uint32_t bits, int half) {
+  const uint32_t low = bits & 127;
+  return (low >> (4 * half)) + count_bits(low) * static_cast<uint32_t>(8 * half);
+}
+
+// Four magnitudes 1..127, negated where bits 0..3 of `signs` (below 128) are set, biased by 128:
+// 128 + m is m ^ 0x80, 128 - m is (m ^ 0x7f) + 1.
 APR_DEVICE uint32_t signed_quants(uint32_t magnitudes, uint32_t signs) {
-  const uint32_t ones = spread4(sign_bits(signs));
+  // Bit k times the constant is bits k, k + 7, k + 14, k + 21: no two of seven bits meet.
+  const uint32_t ones = sign_bits(signs) * 0x00204081u & 0x01010101u;
   return (magnitudes ^ (ones * 255) ^ 0x80808080u) + ones;
 }
 
