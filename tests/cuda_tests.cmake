@@ -17,7 +17,8 @@ if(APR_WITH_CUDA)
     APR_TEST_COMPANION_LIBRARY="$<TARGET_FILE:apr_test_companion>")
 
   apr_test(cuda_launch LABEL unit SOURCES cuda_launch_test.cpp DEPS apr_test_cuda)
-  apr_test(cuda_projection LABEL unit SOURCES cuda_prefill_gemm_test.cpp cuda_projection_test.cpp
+  apr_test(cuda_projection LABEL unit SOURCES cuda_prefill_gemm_test.cpp cuda_prefill_tier_test.cpp
+            cuda_projection_test.cpp
     DEPS apr_test_cuda)
 
   apr_test(cuda_matvec_split LABEL unit SOURCES cuda_matvec_split_test.cpp DEPS apr_test_cuda)
@@ -79,6 +80,7 @@ if(APR_WITH_CUDA)
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
   apr_test(gpu_tier LABEL gpu SOURCES gpu_tier_test.cpp DEPS apr_test_cuda)
+  apr_test(gpu_fp8 LABEL gpu SOURCES gpu_fp8_test.cpp DEPS apr_test_cuda apr_test_gguf)
   apr_test(gpu_fit LABEL gpu SOURCES gpu_fit_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_parity LABEL gpu SOURCES gpu_parity_test.cpp
     DEPS apr_test_cuda apr_cpu apr_generate nlohmann_json::nlohmann_json)
@@ -89,7 +91,7 @@ if(APR_WITH_CUDA)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
   apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
-  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_moe gpu_decode gpu_dequant gpu_faults
+  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_moe gpu_decode gpu_dequant gpu_faults gpu_fp8
       gpu_projection gpu_tier)
     target_compile_definitions(${test}_test PRIVATE
       APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")

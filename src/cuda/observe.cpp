@@ -1,9 +1,11 @@
 // Shows the values of a running step, stage by stage: CudaBackend::ObservedStep.
 #include <algorithm>
+#include <iterator>
 
 #include "apr/error.h"
 #include "cuda/backend.h"
 #include "cuda/error.h"
+#include "e4m3.cuh"
 #include "f16_value.cuh"
 
 namespace apr::cuda {
@@ -36,6 +38,21 @@ std::vector<uint16_t> halved(std::span<const float> values) {
   return halves;
 }
 
+// How scaled rows lie: where the rows' f32 begin, and what those are multiplied with.
+struct RowLayout {
+  bool e4m3;
+  int64_t scales_at;
+  float unit;
+};
+RowLayout row_layout(const ExecPlan& exec, ValueId id) {
+  const int64_t row_elems = exec.plan->values[static_cast<size_t>(id)].row_elems();
+  const int64_t max_rows = exec.target.max_rows;
+  // The f32 of E4M3 rows also undo the 2^-6 of the weights.
+  return exec.value_format[static_cast<size_t>(id)] == ValueFormat::kE4m3Rows
+             ? RowLayout{true, e4m3_values_bytes(max_rows, row_elems), 0x1p-6F}
+             : RowLayout{false, max_rows * row_elems * 2, 1.0F};
+}
+
 }  // namespace
 
 int64_t CudaBackend::ObservedStep::n_rows(ValueId id) const {
@@ -52,11 +69,18 @@ std::vector<float> CudaBackend::ObservedStep::read(ValueId id) const {
   if (step_.exec->value_format[static_cast<size_t>(id)] == ValueFormat::kF32) {
     return from_device<float>(data(id), n_elems);
   }
-  std::vector<float> values = widened(from_device<uint16_t>(data(id), n_elems));
-  const std::vector<float> scales = from_device<float>(
-      data(id) + step_.exec->target.max_rows * row_elems * 2, static_cast<size_t>(n_rows(id)));
+  const RowLayout layout = row_layout(*step_.exec, id);
+  std::vector<float> values;
+  if (layout.e4m3) {
+    const std::vector<uint8_t> codes = from_device<uint8_t>(data(id), n_elems);
+    std::transform(codes.begin(), codes.end(), std::back_inserter(values), e4m3_value);
+  } else {
+    values = widened(from_device<uint16_t>(data(id), n_elems));
+  }
+  const std::vector<float> scales =
+      from_device<float>(data(id) + layout.scales_at, static_cast<size_t>(n_rows(id)));
   for (size_t idx = 0; idx < n_elems; ++idx) {
-    values[idx] *= scales[idx / static_cast<size_t>(row_elems)];
+    values[idx] *= scales[idx / static_cast<size_t>(row_elems)] * layout.unit;
   }
   return values;
 }
@@ -67,14 +91,21 @@ void CudaBackend::ObservedStep::write(ValueId id, std::span<const float> rows) {
     return to_device<float>(data(id), {rows.begin(), rows.end()});
   }
   // At the scales that the rows have.
-  std::byte* scale_data = data(id) + step_.exec->target.max_rows * row_elems * 2;
-  const std::vector<float> scales = from_device<float>(scale_data, static_cast<size_t>(n_rows(id)));
+  const RowLayout layout = row_layout(*step_.exec, id);
+  const std::vector<float> scales =
+      from_device<float>(data(id) + layout.scales_at, static_cast<size_t>(n_rows(id)));
   std::vector<float> values(rows.begin(), rows.end());
   for (size_t idx = 0; idx < values.size(); ++idx) {
-    const float scale = scales[idx / static_cast<size_t>(row_elems)];
+    const float scale = scales[idx / static_cast<size_t>(row_elems)] * layout.unit;
     values[idx] = scale == 0.0F ? 0.0F : values[idx] / scale;
   }
-  to_device(data(id), halved(values));
+  if (layout.e4m3) {
+    std::vector<uint8_t> codes(values.size());
+    std::transform(values.begin(), values.end(), codes.begin(), nearest_e4m3);
+    to_device(data(id), codes);
+  } else {
+    to_device(data(id), halved(values));
+  }
 }
 
 std::vector<float> CudaBackend::ObservedStep::read_state(int state_idx) const {
