@@ -47,9 +47,10 @@ std::optional<std::string> missing_kernel(const Model& model, const CudaBackendO
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const CudaBackendOptions& options);
 
 // What a backend's prefill products were asked to run, what they run, and why that differs (empty:
-// it does not), by the names of APR_QWEN35_PREFILL_GEMM, and fp8.
+// it does not), by the names of APR_QWEN35_PREFILL_GEMM, and fp8; `tier`: what multiplies how many
+// tokens, where that is not one for all.
 struct PrefillGemmFacts {
-  std::string requested, ran, reason;
+  std::string requested, ran, reason, tier = {};
 };
 
 // Nothing where `backend` is not of a GPU.

@@ -133,7 +133,8 @@ nlohmann::ordered_json prefill_gemm_json(const Backend& backend) {
   const auto facts = cuda::prefill_gemm_facts(backend);
   return facts ? nlohmann::ordered_json{{"requested", facts->requested},
                                         {"ran", facts->ran},
-                                        {"reason", facts->reason}}
+                                        {"reason", facts->reason},
+                                        {"tier", facts->tier}}
                : nlohmann::ordered_json();
 }
 

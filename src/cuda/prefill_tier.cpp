@@ -1,5 +1,7 @@
 #include "cuda/prefill_tier.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cuda/quant_traits.h"
@@ -10,6 +12,10 @@ namespace {
 
 constexpr int kMostSlots = 4;
 constexpr int64_t kMostTokenTiles = kMostFusedTokensStreamed / kSmallGemmTokens;
+
+int64_t most_fused_tokens(HalfStore store) {
+  return store == HalfStore::kCached ? kMostFusedTokens : kMostFusedTokensStreamed;
+}
 
 int64_t ceil_div(int64_t n, int64_t by) {
   return (n + by - 1) / by;
@@ -48,14 +54,29 @@ TierChoice choose_prefill_tier(const TierCase& of) {
   if (of.type->block_elems == 1) {
     return {PrefillTier::kLibrary, "a plain type has nothing to decode"};
   }
-  const bool cached = of.store == HalfStore::kCached;
-  if (of.n_tokens > (cached ? kMostFusedTokens : kMostFusedTokensStreamed)) {
+  if (of.n_tokens > most_fused_tokens(of.store)) {
     return {PrefillTier::kLibrary, "more tokens than decoding pays for"};
   }
   if (2 * slot_bytes_of(*of.type, 2, of.n_tokens) > of.shared_bytes) {
     return {PrefillTier::kLibrary, "too little shared memory"};
   }
   return {};
+}
+
+std::string describe_tiers(std::span<const ProjectionGroup> groups, HalfStore store,
+                           bool tensor_cores, int64_t shared_bytes) {
+  std::string_view reason = "there are no products";
+  for (const ProjectionGroup& group : groups) {
+    for (const Weight* weight : group.weights) {
+      const TierChoice choice =
+          choose_prefill_tier({weight->type, 1, store, tensor_cores, shared_bytes});
+      if (choice.tier == PrefillTier::kFused) {
+        return fmt::format("small_gemm to {} tokens, cuBLAS beyond", most_fused_tokens(store));
+      }
+      reason = choice.reason;
+    }
+  }
+  return fmt::format("cuBLAS alone: {}", reason);
 }
 
 SmallGemmShape small_gemm_shape(const QuantType& type, std::span<const int64_t> part_rows,

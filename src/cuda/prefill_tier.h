@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "cuda/prefill_gemm.h"
@@ -35,6 +36,11 @@ constexpr int64_t kMostFusedTokens = 64, kMostFusedTokensStreamed = 128;
 
 // The tier of one product of mode f16.
 TierChoice choose_prefill_tier(const TierCase& of);
+
+// What multiplies how many tokens, for people and JSON: "small_gemm to 64 tokens, cuBLAS beyond",
+// or why cuBLAS alone.
+std::string describe_tiers(std::span<const ProjectionGroup> groups, HalfStore store,
+                           bool tensor_cores, int64_t shared_bytes);
 
 struct SmallGemmShape {
   int row_warps_log2 = 3, n_slots = 0;  // no slots: no room in shared memory

@@ -75,6 +75,9 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
       report_.reason += (report_.reason.empty() ? "" : "; ") + choice.reason;
     }
   }
+  if (small_gemm_) {
+    report_.tier = small_gemm_->describe(groups, half_store_);
+  }
   allocate(groups, options.most_scratch_bytes);
 }
 

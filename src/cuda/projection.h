@@ -20,6 +20,7 @@ namespace apr::cuda {
 struct PrefillGemmReport {
   PrefillGemm requested = PrefillGemm::kF16, ran = PrefillGemm::kF16;
   std::string reason = {};
+  std::string tier = {};  // what multiplies few tokens; empty: what multiplies many
 };
 
 // The products of a group, side by side, until the next product of the same Projection.

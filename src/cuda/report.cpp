@@ -27,7 +27,7 @@ std::optional<PrefillGemmFacts> prefill_gemm_facts(const Backend& backend) {
   if (reason.find(report.reason) == std::string::npos) {
     reason += (reason.empty() ? "" : "; ") + report.reason;
   }
-  return PrefillGemmFacts{requested, prefill_gemm_name(report.ran), reason};
+  return PrefillGemmFacts{requested, prefill_gemm_name(report.ran), reason, report.tier};
 }
 
 std::optional<PrefillFacts> prefill_facts(const Backend& backend) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "cuda/device.h"
 #include "cuda/launch.h"
@@ -21,6 +22,10 @@ class SmallGemm {
   // How many of `weights`, from the first on, one launch can multiply: neighbours of one type; 0:
   // the first is the library's.
   size_t takes(std::span<const Weight* const> weights, int64_t n_tokens, HalfStore store) const;
+
+  std::string describe(std::span<const ProjectionGroup> groups, HalfStore store) const {
+    return describe_tiers(groups, store, tensor_cores_, shared_bytes_);
+  }
 
   // products [n_tokens, stride] = x w^T times the power of two of each matrix, side by side, for
   // weights that it takes; `largest` of each. Throws kBackendUnavailable.
