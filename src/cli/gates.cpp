@@ -44,6 +44,9 @@ class Gates {
   void keep_receipt();
   ProbeResult probe(Backend& oracle, std::span<const TokenId> ids, bool with_decode);
   bool rebuild(EngineOptions engine);
+  int64_t batch_rows() const {
+    return guard_batch_rows(static_cast<int64_t>(request_.prompt.size()), backend_->max_rows());
+  }
   bool is_batched() const { return backend_->max_rows() > 1 && guarded_.size() > 1; }
   const char* path_name() const { return is_batched() ? "batched" : "serial"; }
   bool stop_on_failure(const ProbeResult& result, size_t n_tokens);
@@ -95,7 +98,7 @@ bool Gates::has_receipt() {
                                              static_cast<double>(std::max<uint64_t>(total, 1))));
                          check_interrupted();
                        });
-    const ReceiptLookup lookup = find_receipt(receipt_dir(), *key_);
+    const ReceiptLookup lookup = find_receipt(receipt_dir(), *key_, batch_rows());
     reason = request_.revalidate ? "--revalidate" : lookup.reason;
     if (lookup.receipt && !request_.revalidate) {
       record_ = {"PASS", lookup.receipt->cosine, lookup.receipt->min_cosine,
@@ -202,7 +205,7 @@ bool Gates::pass_guard(Backend& oracle) {
   if (result.failure) {
     return stop_on_failure(result, guarded_.size());
   }
-  GuardVerdict verdict = judge_guard(result.positions);
+  GuardVerdict verdict = judge_guard(result.positions, result.wide);
   const auto facts = cuda::prefill_facts(*backend_);
   if (may_retry_without_fp8(verdict, is_batched(), facts && facts->precision == "fp8")) {
     EngineOptions without = engine_;
@@ -214,7 +217,7 @@ bool Gates::pass_guard(Backend& oracle) {
       if (result.failure) {
         return stop_on_failure(result, guarded_.size());
       }
-      verdict = judge_guard(result.positions);
+      verdict = judge_guard(result.positions, result.wide);
       choice_.reason += "; FP16 products, as FP8 fails parity";
     }
   }
@@ -241,6 +244,7 @@ ProbeResult Gates::probe(Backend& oracle, std::span<const TokenId> ids, bool wit
   Probe probe;
   probe.ids = ids;
   probe.with_decode = with_decode;
+  probe.batch_rows = with_decode ? batch_rows() : 0;
   probe.exact = engine_.exact;
   probe.on_start = [&](const char* whose) {
     request_.progress.show(fmt::format("validating once: {} token{} on the {}", ids.size(),
@@ -311,8 +315,8 @@ void Gates::keep_receipt() {
   key.kernels = kernel_facts(*backend_, engine_);
   const std::string failure =
       write_receipt(receipt_dir(), key,
-                    {static_cast<int64_t>(std::time(nullptr)), record_.positions, *record_.cosine,
-                     *record_.min_cosine});
+                    {static_cast<int64_t>(std::time(nullptr)), record_.positions, batch_rows(),
+                     *record_.cosine, *record_.min_cosine});
   if (!failure.empty()) {
     log_note(fmt::format("no receipt is kept: {}; each run validates", failure));
   }

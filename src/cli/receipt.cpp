@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cache_file.h"
+#include "generate/gate.h"
 
 namespace apr::cli {
 namespace {
@@ -64,7 +65,8 @@ std::optional<Receipt> receipt_of(const Json& json, const std::string& kernels) 
   try {
     const Json& entry = json.at("kernels").at(kernels);
     return Receipt{entry.at("validated_at").get<int64_t>(),
-                   entry.at("positions_judged").get<int64_t>(), entry.at("cosine").get<double>(),
+                   entry.at("positions_judged").get<int64_t>(),
+                   entry.at("batch_rows").get<int64_t>(), entry.at("cosine").get<double>(),
                    entry.at("min_cosine").get<double>()};
   } catch (const Json::exception&) {  // absent, or not what was written
     return std::nullopt;
@@ -81,7 +83,7 @@ fs::path receipt_dir() {
   return cache.empty() ? cache : cache / "f2-receipts";
 }
 
-ReceiptLookup find_receipt(const fs::path& dir, const ReceiptKey& key) {
+ReceiptLookup find_receipt(const fs::path& dir, const ReceiptKey& key, int64_t batch_rows) {
   if (dir.empty()) {
     return {{}, "there is no folder for receipts: APR_F2_RECEIPT_DIR names one"};
   }
@@ -93,6 +95,10 @@ ReceiptLookup find_receipt(const fs::path& dir, const ReceiptKey& key) {
   if (lookup.reason.empty()) {
     lookup.receipt = receipt_of(json, key.kernels);
     lookup.reason = lookup.receipt ? "" : "the receipt is of other kernels";
+  }
+  if (lookup.receipt && !covers_rows(lookup.receipt->batch_rows, batch_rows)) {
+    lookup.receipt.reset();
+    lookup.reason = "the receipt is of shorter prompts, which other kernels take";
   }
   return lookup;
 }
@@ -111,6 +117,7 @@ std::string write_receipt(const fs::path& dir, const ReceiptKey& key, const Rece
   }
   kernels[key.kernels] = {{"validated_at", receipt.validated_at},
                           {"positions_judged", receipt.positions_judged},
+                          {"batch_rows", receipt.batch_rows},
                           {"cosine", receipt.cosine},
                           {"min_cosine", receipt.min_cosine}};
   const Json json = {{"schema", kSchema},

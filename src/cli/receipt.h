@@ -21,6 +21,7 @@ struct ReceiptKey {
 struct Receipt {
   int64_t validated_at = 0;  // seconds of Unix time
   int64_t positions_judged = 0;
+  int64_t batch_rows = 0;   // of the largest batch that was judged
   double cosine = 0.0;      // of the load gate
   double min_cosine = 0.0;  // of the guard
 };
@@ -33,8 +34,10 @@ struct ReceiptLookup {
 // APR_F2_RECEIPT_DIR, else f2-receipts/ in the cache folder; empty where there is none.
 std::filesystem::path receipt_dir();
 
-// The receipt for `key` in `dir`/<model_sha256>.json. Never throws for what lies there.
-ReceiptLookup find_receipt(const std::filesystem::path& dir, const ReceiptKey& key);
+// The receipt for `key` in `dir`/<model_sha256>.json that covers batches of `batch_rows`. Never
+// throws for what lies there.
+ReceiptLookup find_receipt(const std::filesystem::path& dir, const ReceiptKey& key,
+                           int64_t batch_rows);
 
 // Writes it as a whole; receipts of the same model, program and card for other kernels stay.
 // Answers why not; empty where it is done.

@@ -50,18 +50,21 @@ LoadVerdict judge_load(double cosine, bool can_retry) {
   return can_retry && cosine >= kRetryCosine ? LoadVerdict::kRetry : LoadVerdict::kFail;
 }
 
-GuardVerdict judge_guard(std::span<const GatePosition> positions) {
+GuardVerdict judge_guard(std::span<const GatePosition> positions,
+                         std::span<const GatePosition> wide) {
   GuardVerdict verdict;
-  for (size_t idx = 1; idx < positions.size(); ++idx) {
-    const GatePosition& position = positions[idx];
-    ++verdict.n_judged;
-    verdict.min_cosine = std::min(verdict.min_cosine, position.cosine);
-    const bool is_other = position.id != position.oracle_id;
-    const bool is_bad = position.cosine < (is_other ? kGateCosine : kGuardCosine);
-    if (is_bad && !verdict.rejected) {
-      verdict.rejected = true;
-      verdict.first_bad = static_cast<int64_t>(idx);
-      verdict.bad = position;
+  for (const auto& part : {positions, wide}) {
+    for (size_t idx = 1; idx < part.size(); ++idx) {
+      const GatePosition& position = part[idx];
+      ++verdict.n_judged;
+      verdict.min_cosine = std::min(verdict.min_cosine, position.cosine);
+      const bool is_other = position.id != position.oracle_id;
+      const bool is_bad = position.cosine < (is_other ? kGateCosine : kGuardCosine);
+      if (is_bad && !verdict.rejected) {
+        verdict.rejected = true;
+        verdict.first_bad = static_cast<int64_t>(idx);
+        verdict.bad = position;
+      }
     }
   }
   return verdict;
@@ -89,6 +92,15 @@ std::vector<TokenId> guard_probe(std::span<const TokenId> prompt, std::optional<
   }
   const auto probe = prompt.last(std::min(prompt.size(), static_cast<size_t>(kProbeTokens)));
   return {probe.begin(), probe.end()};
+}
+
+int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows) {
+  return std::min({n_prompt, max_rows, kWideRows});
+}
+
+bool covers_rows(int64_t judged_rows, int64_t rows) {
+  const auto tier = [](int64_t n_rows) { return n_rows <= 64 ? 0 : n_rows <= 128 ? 1 : 2; };
+  return tier(judged_rows) >= tier(rows);
 }
 
 }  // namespace apr

@@ -16,6 +16,7 @@ constexpr double kGateCosine = 0.98;   // the load gate passes from here on; so 
 constexpr double kGuardCosine = 0.95;  // the guard rejects below
 constexpr double kRetryCosine = 0.90;  // below, nothing is tried again
 constexpr int64_t kProbeTokens = 64;   // of the prompt, its last
+constexpr int64_t kWideRows = 512;     // of a batch, past the bounds where its kernels change
 
 // Logits of one position on the GPU beside the oracle's.
 struct GatePosition {
@@ -34,7 +35,7 @@ enum class LoadVerdict { kPass, kRetry, kFail };
 // can_retry: there are kernels of higher precision than those that were measured.
 LoadVerdict judge_load(double cosine, bool can_retry);
 
-// Of what is judged: all positions but the first, which the load gate has judged.
+// Of what is judged: all positions but the first of each, which the load gate has judged.
 struct GuardVerdict {
   bool rejected = false;
   int64_t n_judged = 0;
@@ -43,9 +44,11 @@ struct GuardVerdict {
   double min_cosine = 1.0;  // of all that are judged
 };
 
-// Rejects at the first position whose cosine is below kGuardCosine, or whose largest logit is
+// Rejects at the first position, of the probe as it is, then of the same in a wider batch (empty
+// where there was none), whose cosine is below kGuardCosine, or whose largest logit is
 // another token's with a cosine below kGateCosine.
-GuardVerdict judge_guard(std::span<const GatePosition> positions);
+GuardVerdict judge_guard(std::span<const GatePosition> positions,
+                         std::span<const GatePosition> wide = {});
 
 // Whether a rejection may be the doing of FP8 products: then FP16 is measured.
 bool may_retry_without_fp8(const GuardVerdict& verdict, bool is_batched, bool is_fp8);
@@ -59,5 +62,13 @@ TokenId gate_token(std::optional<TokenId> bos);
 // The last kProbeTokens of the prompt; of an empty prompt the token that begins a text, if the
 // model has one. A probe of fewer than two tokens is not judged.
 std::vector<TokenId> guard_probe(std::span<const TokenId> prompt, std::optional<TokenId> bos);
+
+// Rows of the batch in which the probe stands for a prompt of n_prompt tokens, which goes in
+// batches of max_rows: kernels depend on that number up to kWideRows.
+int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows);
+
+// Whether a verdict on batches of `judged_rows` is one on those of `rows`, and all smaller ones:
+// products change at 64 and 128 rows.
+bool covers_rows(int64_t judged_rows, int64_t rows);
 
 }  // namespace apr

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "generate/moe_routes.h"
 
@@ -45,90 +46,187 @@ class Rows {
   std::vector<float> values_;
 };
 
-// Feeds `ids` in chunks and fills `rows` from position `first` on. `recorder` (may be null) sees
-// each chunk once, when it stays. False when cancelled.
-bool feed(Backend& backend, std::span<const TokenId> ids, int64_t first, Rows& rows,
-          StepObserver* recorder, const std::atomic<bool>* cancel) {
-  const auto n_ids = static_cast<int64_t>(ids.size());
-  for (int64_t done = 0; done < n_ids;) {
-    const int64_t n_chunk = std::min(backend.max_rows(), n_ids - done);
-    const auto chunk = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(n_chunk));
-    for (int64_t row = 0; row < n_chunk;) {
-      const int64_t n_rows = std::min(backend.max_logit_rows(), n_chunk - row);
-      const bool stays = row + n_rows == n_chunk;
-      std::vector<int64_t> logit_rows;
-      for (int64_t idx = row; idx < row + n_rows; ++idx) {
-        logit_rows.push_back(idx);
-      }
-      backend.observe(stays ? recorder : nullptr);
-      if (!backend.forward(chunk, logit_rows, rows.at(first + done + row, n_rows), cancel)) {
-        return false;
-      }
-      if (!stays) {
-        backend.undo_last();
-      }
-      row += n_rows;
+// What sees and ends the forwards of a backend.
+struct Watch {
+  StepObserver* observer;  // sees each batch once, when it stays; may be null
+  const std::atomic<bool>* cancel;
+};
+
+// Feeds `batch` and fills `rows` from position `first` on with the logits of its first n_seen rows.
+// False when cancelled.
+bool feed_batch(Backend& backend, std::span<const TokenId> batch, int64_t n_seen, int64_t first,
+                Rows& rows, const Watch& watch) {
+  for (int64_t row = 0; row < n_seen;) {
+    const int64_t n_rows = std::min(backend.max_logit_rows(), n_seen - row);
+    const bool stays = row + n_rows == n_seen;
+    std::vector<int64_t> logit_rows(static_cast<size_t>(n_rows));
+    std::iota(logit_rows.begin(), logit_rows.end(), row);
+    backend.observe(stays ? watch.observer : nullptr);
+    if (!backend.forward(batch, logit_rows, rows.at(first + row, n_rows), watch.cancel)) {
+      return false;
     }
-    done += n_chunk;
+    if (!stays) {
+      backend.undo_last();
+    }
+    row += n_rows;
   }
   return true;
+}
+
+// Feeds `ids` in batches and fills `rows` from position `first` on. False when cancelled.
+bool feed(Backend& backend, std::span<const TokenId> ids, int64_t first, Rows& rows,
+          const Watch& watch) {
+  const auto n_ids = static_cast<int64_t>(ids.size());
+  for (int64_t done = 0; done < n_ids;) {
+    const int64_t n_batch = std::min(backend.max_rows(), n_ids - done);
+    const auto batch = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(n_batch));
+    if (!feed_batch(backend, batch, n_batch, first + done, rows, watch)) {
+      return false;
+    }
+    done += n_batch;
+  }
+  return true;
+}
+
+// `ids` again and again, n_rows of them.
+std::vector<TokenId> repeated(std::span<const TokenId> ids, int64_t n_rows) {
+  std::vector<TokenId> wide;
+  for (size_t idx = 0; idx < static_cast<size_t>(n_rows); ++idx) {
+    wide.push_back(ids[idx % ids.size()]);
+  }
+  return wide;
+}
+
+// One run of a probe; the steps are those of run_probe.
+class ProbeRun {
+ public:
+  ProbeRun(Backend& oracle, Backend& backend, const Probe& probe, const std::atomic<bool>* cancel)
+      : oracle_(oracle),
+        backend_(backend),
+        probe_(probe),
+        cancel_(cancel),
+        n_ids_(static_cast<int64_t>(probe.ids.size())),
+        n_tokens_(std::min(oracle.desc().n_tokens, oracle.desc().vocab_rows)),
+        has_experts_(oracle.desc().moe.n_experts > 0),
+        expected_(n_ids_ + 1, oracle.desc().vocab_rows),
+        found_(n_ids_ + 1, oracle.desc().vocab_rows) {}
+
+  ProbeResult run();
+
+ private:
+  // A sequence of the backend whose choices of experts the oracle takes over.
+  struct Routes {
+    explicit Routes(bool exact) : replay(recorder.trace(), route_bound(exact)) {}
+    RouteRecorder recorder;
+    RouteReplay replay;
+  };
+
+  bool run_wide();
+  bool run_both(std::span<const TokenId> ids, int64_t first, Routes& routes);
+  void judge(int64_t n_positions, std::vector<GatePosition>& positions);
+  void keep(const Routes& routes);
+  void say(const char* whose) const {
+    if (probe_.on_start) {
+      probe_.on_start(whose);
+    }
+  }
+
+  Backend& oracle_;
+  Backend& backend_;
+  const Probe& probe_;
+  const std::atomic<bool>* cancel_;
+  int64_t n_ids_, n_tokens_;
+  bool has_experts_;
+  Rows expected_, found_;
+  ProbeResult result_;
+};
+
+// The backend's part for `ids` from position `first` on, then the oracle's. Where the backend has
+// failed the oracle still runs: a model that gives no numbers at all is its own failure. False
+// when cancelled.
+bool ProbeRun::run_both(std::span<const TokenId> ids, int64_t first, Routes& routes) {
+  say("GPU");
+  try {
+    if (!feed(backend_, ids, first, found_, {has_experts_ ? &routes.recorder : nullptr, cancel_})) {
+      return false;
+    }
+  } catch (const Error& error) {
+    result_.failure = error;
+  }
+  say("CPU");
+  StepObserver* replay = has_experts_ && !result_.failure ? &routes.replay : nullptr;
+  return feed(oracle_, ids, first, expected_, {replay, cancel_});
+}
+
+// After the oracle's logits of the ids are known; they stay, but for choices of experts.
+bool ProbeRun::run_wide() {
+  say("GPU");
+  backend_.reset();
+  Routes routes(probe_.exact);
+  try {
+    if (!feed_batch(backend_, repeated(probe_.ids, probe_.batch_rows), n_ids_, 0, found_,
+                    {has_experts_ ? &routes.recorder : nullptr, cancel_})) {
+      return false;
+    }
+  } catch (const Error& error) {
+    result_.failure = error;
+    return true;
+  }
+  if (has_experts_) {
+    say("CPU");
+    oracle_.reset();
+    if (!feed(oracle_, probe_.ids, 0, expected_, {&routes.replay, cancel_})) {
+      return false;
+    }
+  }
+  judge(n_ids_, result_.wide);
+  keep(routes);
+  return true;
+}
+
+void ProbeRun::judge(int64_t n_positions, std::vector<GatePosition>& positions) {
+  for (int64_t position = 0; position < n_positions; ++position) {
+    positions.push_back(
+        gate_position(expected_.at(position, 1), found_.at(position, 1), n_tokens_));
+  }
+}
+
+void ProbeRun::keep(const Routes& routes) {
+  result_.n_rerouted += routes.replay.n_rerouted();
+  if (result_.wrong_route.empty()) {
+    result_.wrong_route = routes.replay.failure();
+  }
+}
+
+ProbeResult ProbeRun::run() {
+  const CleanSequence clean_oracle(oracle_), clean_backend(backend_);
+  Routes routes(probe_.exact);
+  bool goes_on = run_both(probe_.ids, 0, routes);
+  if (goes_on && probe_.with_decode && !result_.failure) {
+    const auto last = expected_.at(n_ids_ - 1, 1);
+    const std::array<TokenId, 1> next{gate_position(last, last, n_tokens_).oracle_id};
+    goes_on = run_both(next, n_ids_, routes);
+  }
+  if (goes_on && !result_.failure) {
+    judge(n_ids_ + (probe_.with_decode ? 1 : 0), result_.positions);
+    keep(routes);
+    if (probe_.batch_rows > n_ids_) {
+      goes_on = run_wide();
+    }
+  }
+  result_.cancelled = !goes_on;
+  return result_;
 }
 
 }  // namespace
 
 ProbeResult run_probe(Backend& oracle, Backend& backend, const Probe& probe,
                       const std::atomic<bool>* cancel) {
-  const ModelDesc& desc = oracle.desc();
   const auto n_ids = static_cast<int64_t>(probe.ids.size());
   APR_CHECK(n_ids >= 1 && n_ids <= oracle.max_rows() && n_ids <= oracle.max_logit_rows(),
             "the oracle takes the probe at once");
-  const int64_t n_positions = n_ids + (probe.with_decode ? 1 : 0);
-  const int64_t n_tokens = std::min(desc.n_tokens, desc.vocab_rows);
-  const bool has_experts = desc.moe.n_experts > 0;
-  const CleanSequence clean_oracle(oracle), clean_backend(backend);
-  RouteRecorder recorder;
-  RouteReplay replay(recorder.trace(), route_bound(probe.exact));
-  Rows expected(n_positions, desc.vocab_rows), found(n_positions, desc.vocab_rows);
-  ProbeResult result;
-
-  // The backend's part for `ids` from position `first` on, then the oracle's. Where the backend
-  // has failed the oracle still runs: a model that gives no numbers at all is its own failure.
-  const auto run_both = [&](std::span<const TokenId> ids, int64_t first) {
-    if (probe.on_start) {
-      probe.on_start("GPU");
-    }
-    try {
-      result.cancelled =
-          !feed(backend, ids, first, found, has_experts ? &recorder : nullptr, cancel);
-    } catch (const Error& error) {
-      result.failure = error;
-    }
-    if (result.cancelled) {
-      return;
-    }
-    if (probe.on_start) {
-      probe.on_start("CPU");
-    }
-    result.cancelled = !feed(oracle, ids, first, expected,
-                             has_experts && !result.failure ? &replay : nullptr, cancel);
-  };
-  run_both(probe.ids, 0);
-  if (probe.with_decode && !result.cancelled && !result.failure) {
-    const GatePosition last =
-        gate_position(expected.at(n_ids - 1, 1), expected.at(n_ids - 1, 1), n_tokens);
-    const std::array<TokenId, 1> next{last.oracle_id};
-    run_both(next, n_ids);
-  }
-  if (result.cancelled || result.failure) {
-    return result;
-  }
-  for (int64_t position = 0; position < n_positions; ++position) {
-    result.positions.push_back(
-        gate_position(expected.at(position, 1), found.at(position, 1), n_tokens));
-  }
-  result.n_rerouted = replay.n_rerouted();
-  result.wrong_route = replay.failure();
-  return result;
+  APR_CHECK(probe.batch_rows <= backend.max_rows(), "the backend takes the batch");
+  return ProbeRun(oracle, backend, probe, cancel).run();
 }
 
 }  // namespace apr
