@@ -21,13 +21,13 @@ struct Shape {
   int64_t n_heads, n_kv_heads, head_dim;
 };
 
-struct Case {
+struct AttentionCase {
   Shape shape;
   int64_t n_positions;
   std::vector<float> q, k, v;  // q of every position
   float scale;
 
-  Case(const Shape& of, int64_t n) : shape(of), n_positions(n) {
+  AttentionCase(const Shape& of, int64_t n) : shape(of), n_positions(n) {
     Random random(3);
     q = random.floats(n * of.n_heads * of.head_dim, -2.0F, 2.0F);
     k = random.floats(n * of.n_kv_heads * of.head_dim, -2.0F, 2.0F);
@@ -89,7 +89,7 @@ TEST(FastAttention, StaysWithinTheBoundOfTheReference) {
     ThreadPool pool(2);
     for (const Shape& shape : kShapes) {
       for (const int64_t n : {1, 2, 3, 7, 64, 65, 150}) {
-        const Case test(shape, n);
+        const AttentionCase test(shape, n);
         EXPECT_TRUE(within(test.run(0, n, &pool), test.run(0, n, nullptr),
                            [&](size_t) { return test.bound(); }))
             << shape.n_heads << " heads of " << shape.head_dim << ", " << n << " tokens";
@@ -101,7 +101,7 @@ TEST(FastAttention, StaysWithinTheBoundOfTheReference) {
 TEST(FastAttention, CrossesSegmentsWithinTheBound) {
   for_each_isa([&] {
     ThreadPool pool(2);
-    const Case test({7, 1, 32}, 2100);
+    const AttentionCase test({7, 1, 32}, 2100);
     for (const int64_t first : {1022, 1023, 1024, 2047, 2099}) {
       const int64_t n = std::min<int64_t>(5, test.n_positions - first);
       EXPECT_TRUE(within(test.run(first, n, &pool), test.run(first, n, nullptr),
@@ -116,7 +116,7 @@ TEST(FastAttention, GivesARowTheSameBitsInAnyCall) {
   for_each_isa([&] {
     for (const auto& [shape, n, first] :
          {std::tuple<Shape, int64_t, int64_t>{{14, 2, 64}, 150, 0}, {{7, 1, 20}, 2200, 1990}}) {
-      const Case test(shape, n);
+      const AttentionCase test(shape, n);
       ThreadPool one(1);
       const std::vector<float> whole = test.run(first, n - first, &one);
       for (int n_threads = 2; n_threads <= 4; ++n_threads) {
@@ -141,7 +141,7 @@ TEST(FastAttention, KeepsTheLargestScoreHoweverFarApart) {
   for_each_isa([&] {
     ThreadPool pool(2);
     for (const int64_t best : {0, 63, 64, 130}) {
-      Case test({1, 1, 16}, 131);
+      AttentionCase test({1, 1, 16}, 131);
       std::fill(test.k.begin(), test.k.end(), -1000.0F);
       std::fill(test.q.begin(), test.q.end(), 1.0F);
       std::fill(test.k.begin() + best * 16, test.k.begin() + (best + 1) * 16, 1000.0F);
@@ -154,7 +154,7 @@ TEST(FastAttention, KeepsTheLargestScoreHoweverFarApart) {
 TEST(FastAttention, ShowsANanInTheRowsThatSeeIt) {
   for_each_isa([&] {
     ThreadPool pool(2);
-    Case test({2, 1, 16}, 70);
+    AttentionCase test({2, 1, 16}, 70);
     test.k[5 * 16 + 3] = std::nanf("");
     const std::vector<float> y = test.run(0, 70, &pool);
     for (size_t elem = 0; elem < y.size(); ++elem) {

@@ -28,12 +28,12 @@ double chain_roundings(int64_t n_cols) {
   return longest_lane + 4.0 + static_cast<double>((n_cols + 1023) / 1024) + 2.0;
 }
 
-struct Case {
+struct MatmulCase {
   Matrix w;
   std::vector<float> x, bias;
   int64_t n_tokens;
 
-  Case(const QuantType& type, int64_t n_rows, int64_t n_cols, int64_t n_tokens_of_x)
+  MatmulCase(const QuantType& type, int64_t n_rows, int64_t n_cols, int64_t n_tokens_of_x)
       : w(type, 1, n_rows, n_cols, type.id + 1), n_tokens(n_tokens_of_x) {
     Random random(7);
     x = random.floats(n_tokens * n_cols);
@@ -87,7 +87,7 @@ TEST_P(FastMatmul, StaysWithinTheBoundOfTheReference) {
     for (const int64_t n_cols : {block, 3 * block, (1024 / block + 1) * block}) {
       for (const int64_t n_rows : {1, 5, 37}) {
         for (const int64_t n_tokens : {1, 2, 3, 7}) {
-          const Case test(*GetParam(), n_rows, n_cols, n_tokens);
+          const MatmulCase test(*GetParam(), n_rows, n_cols, n_tokens);
           for (const bool with_bias : {false, true}) {
             EXPECT_TRUE(within(test.run(0, n_tokens, &pool, with_bias),
                                test.run(0, n_tokens, nullptr, with_bias),
@@ -105,7 +105,7 @@ TEST_P(FastMatmul, GivesARowTheSameBitsInAnyCall) {
   const int64_t n_tokens = 65, n_rows = 43;
   for_each_isa([&] {
     for (const int64_t n_cols : {block, (1280 / block + 1) * block}) {
-      const Case test(*GetParam(), n_rows, n_cols, n_tokens);
+      const MatmulCase test(*GetParam(), n_rows, n_cols, n_tokens);
       ThreadPool one(1);
       const std::vector<float> whole = test.run(0, n_tokens, &one, true);
       for (int n_threads = 2; n_threads <= 4; ++n_threads) {
@@ -156,7 +156,7 @@ TEST(FastMatmulShapes, TakesRowsThatAreNoMultipleOfTheLanes) {
     ThreadPool pool(3);
     for (const int64_t n_cols : {1, 3, 15, 17, 100, 257, 1025, 2047}) {
       for (const int64_t n_tokens : {1, 8}) {
-        const Case test(type, 6, n_cols, n_tokens);
+        const MatmulCase test(type, 6, n_cols, n_tokens);
         EXPECT_TRUE(within(test.run(0, n_tokens, &pool, true), test.run(0, n_tokens, nullptr, true),
                            [&](size_t elem) { return test.bound(elem); }))
             << n_cols << " columns";
@@ -169,7 +169,7 @@ TEST(FastMatmulShapes, KeepsInfinityAndNanOfOneTokenOutOfTheOthers) {
   const QuantType& type = *find_quant_type("Q8_0");
   for_each_isa([&] {
     ThreadPool pool(2);
-    Case test(type, 9, 96, 9);
+    MatmulCase test(type, 9, 96, 9);
     const std::vector<float> clean = test.run(0, 9, &pool, false);
     test.x[4 * 96 + 5] = std::nanf("");
     const std::vector<float> found = test.run(0, 9, &pool, false);

@@ -43,14 +43,14 @@ TEST(FastMoeRoute, EqualsTheReferenceBitForBit) {
   }
 }
 
-struct Case {
+struct MoeCase {
   int64_t n_tokens, n_experts, n_used, model_dim, ffn_dim;
   Matrix gate, up, down;
   std::vector<float> x, init, weights;
   std::vector<int32_t> ids;
 
-  Case(const QuantType& type, int64_t tokens, int64_t experts, int64_t used, int64_t model,
-       int64_t ffn)
+  MoeCase(const QuantType& type, int64_t tokens, int64_t experts, int64_t used, int64_t model,
+          int64_t ffn)
       : n_tokens(tokens),
         n_experts(experts),
         n_used(used),
@@ -153,7 +153,7 @@ TEST(FastMoeFfn, StaysWithinTheBoundOfTheReference) {
     ThreadPool pool(2);
     for (const char* type : {"F32", "Q8_0", "Q4_0"}) {
       for (const int64_t n_tokens : {1, 2, 7, 33}) {
-        const Case test(*find_quant_type(type), n_tokens, 5, 2, 96, 64);
+        const MoeCase test(*find_quant_type(type), n_tokens, 5, 2, 96, 64);
         const std::vector<double> bounds = test.bounds();
         for (const bool with_init : {true, false}) {
           EXPECT_TRUE(within(test.run(0, n_tokens, &pool, with_init),
@@ -170,7 +170,7 @@ TEST(FastMoeFfn, GivesARowTheSameBitsInAnyCall) {
   for_each_isa([&] {
     for (const char* type : {"Q4_K", "Q6_K"}) {
       const int64_t n_tokens = 65;
-      const Case test(*find_quant_type(type), n_tokens, 8, 3, 256, 512);
+      const MoeCase test(*find_quant_type(type), n_tokens, 8, 3, 256, 512);
       ThreadPool one(1);
       const std::vector<float> whole = test.run(0, n_tokens, &one);
       for (int n_threads = 2; n_threads <= 4; ++n_threads) {
@@ -192,7 +192,7 @@ TEST(FastMoeFfn, GivesARowTheSameBitsInAnyCall) {
 TEST(FastMoeFfn, AddsOntoItsOwnInput) {
   for_each_isa([&] {
     ThreadPool pool(2);
-    const Case test(*find_quant_type("Q8_0"), 9, 4, 2, 64, 32);
+    const MoeCase test(*find_quant_type("Q8_0"), 9, 4, 2, 64, 32);
     const std::vector<float> expected = test.run(0, 9, &pool);
     std::vector<float> y(test.init);
     fast::moe_ffn({test.x.data(), test.ids.data(), test.weights.data(), test.gate.ref, test.up.ref,

@@ -25,7 +25,7 @@ TEST(Readiness, OfAGoodMachine) {
   EXPECT_EQ(cuda.count("cudaMalloc"), 0);
 }
 
-struct Case {
+struct DeviceCase {
   const char* name;
   void (*arrange)(test::CudaDouble&);
   int ordinal;
@@ -33,7 +33,7 @@ struct Case {
   const char* remedy;
 };
 
-class ReadinessSays : public testing::TestWithParam<Case> {};
+class ReadinessSays : public testing::TestWithParam<DeviceCase> {};
 
 TEST_P(ReadinessSays, WhatIsWrongAndWhatMendsIt) {
   ::unsetenv("CUDA_VISIBLE_DEVICES");
@@ -50,7 +50,7 @@ TEST_P(ReadinessSays, WhatIsWrongAndWhatMendsIt) {
   EXPECT_EQ(cuda.count("cudaSetDevice"), 0);
 }
 
-const Case kCases[] = {
+const DeviceCase kCases[] = {
     {"NoDriver",
      [](test::CudaDouble& cuda) {
        cuda.driver_version = 0;

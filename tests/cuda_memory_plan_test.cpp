@@ -17,7 +17,7 @@
 namespace apr::cuda {
 namespace {
 
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kCardGiB = uint64_t{1} << 30;
 constexpr PrefillPath kPaths[] = {PrefillPath::kBatched, PrefillPath::kStreamed,
                                   PrefillPath::kSerial};
 
@@ -118,7 +118,7 @@ TEST_F(MemoryPlanTest, CountsABytePerWeightOfFp8) {
   const Model model(test::open_gguf(test::model_fixture("tiny-qwen2-legacy")));
   const Plan plan = build_plan(model);
   const CudaBackendOptions options{.context = 600, .prefill_gemm = PrefillGemm::kF16};
-  const CardFacts card = {.free_bytes = 24 * kGiB, .total_bytes = 24 * kGiB};
+  const CardFacts card = {.free_bytes = 24 * kCardGiB, .total_bytes = 24 * kCardGiB};
   const auto decide = [&](const FitEnvironment& environment, CudaBackendOptions with) {
     return decide_prefill(plan, with, environment, card);
   };
@@ -184,7 +184,7 @@ TEST_F(MemoryPlanTest, StreamsTheSeedsLargerModelOnItsCard) {
   const Model model = sparse_model(test::kQwen3Large, folder);
   const Plan plan = build_plan(model);
   const CudaBackendOptions options{.context = 2048, .prefill_gemm = PrefillGemm::kF16};
-  const PrefillDecision decision = decide_prefill(plan, options, {}, card_of(24 * kGiB));
+  const PrefillDecision decision = decide_prefill(plan, options, {}, card_of(24 * kCardGiB));
   EXPECT_EQ(decision.choice.path, PrefillPath::kStreamed) << decision.choice.reason;
   EXPECT_EQ(decision.chunk, 2048);
   EXPECT_EQ(decision.choice.line.find("[#3715] streamed prefill: the FP16 batched prefill needs "),
@@ -195,21 +195,22 @@ TEST_F(MemoryPlanTest, StreamsTheSeedsLargerModelOnItsCard) {
   EXPECT_LE(decision.memory.planned_bytes(), decision.free_bytes);
   // A large card that is told to be that one decides alike.
   CudaBackendOptions capped = options;
-  capped.vram_bytes = 24 * kGiB;
-  const PrefillDecision same = decide_prefill(plan, capped, {}, card_of(141 * kGiB));
+  capped.vram_bytes = 24 * kCardGiB;
+  const PrefillDecision same = decide_prefill(plan, capped, {}, card_of(141 * kCardGiB));
   EXPECT_EQ(same.choice.line, decision.choice.line);
   EXPECT_EQ(same.free_bytes, decision.free_bytes);
   // Without the cap there is room.
-  EXPECT_EQ(decide_prefill(plan, options, {}, card_of(141 * kGiB)).choice.path,
+  EXPECT_EQ(decide_prefill(plan, options, {}, card_of(141 * kCardGiB)).choice.path,
             PrefillPath::kBatched);
   // The variable overrides both ways, and says nothing of memory.
   const PrefillDecision zero =
-      decide_prefill(plan, options, {.batched_prefill = "0"}, card_of(24 * kGiB));
+      decide_prefill(plan, options, {.batched_prefill = "0"}, card_of(24 * kCardGiB));
   EXPECT_EQ(zero.choice.path, PrefillPath::kSerial);
   EXPECT_EQ(zero.choice.line, "");
   EXPECT_EQ(zero.chunk, 1);
-  EXPECT_EQ(decide_prefill(plan, options, {.batched_prefill = "1"}, card_of(24 * kGiB)).choice.path,
-            PrefillPath::kBatched);
+  EXPECT_EQ(
+      decide_prefill(plan, options, {.batched_prefill = "1"}, card_of(24 * kCardGiB)).choice.path,
+      PrefillPath::kBatched);
 }
 
 TEST_F(MemoryPlanTest, BatchesTheSeedsSmallerModelWithItsLongPrompt) {
@@ -217,7 +218,7 @@ TEST_F(MemoryPlanTest, BatchesTheSeedsSmallerModelWithItsLongPrompt) {
   const Model model = sparse_model(test::kQwen3Small, folder);
   const PrefillDecision decision =
       decide_prefill(build_plan(model), {.context = 20'033, .prefill_gemm = PrefillGemm::kF16}, {},
-                     card_of(24 * kGiB));
+                     card_of(24 * kCardGiB));
   EXPECT_EQ(decision.choice.path, PrefillPath::kBatched) << decision.choice.reason;
   EXPECT_EQ(decision.choice.line, "");
   EXPECT_GT(decision.memory.bytes(MemoryUse::kHalfWeights), uint64_t{2'800'000'000});
@@ -229,9 +230,10 @@ TEST_F(MemoryPlanTest, TakesLessAtATimeThenOneTokenThenRefuses) {
   const Plan plan = build_plan(model);
   const CudaBackendOptions options{.context = 4096, .prefill_gemm = PrefillGemm::kF16};
   const auto decide = [&](uint64_t free_bytes) {
-    return decide_prefill(plan, options, {}, {.free_bytes = free_bytes, .total_bytes = 24 * kGiB});
+    return decide_prefill(plan, options, {},
+                          {.free_bytes = free_bytes, .total_bytes = 24 * kCardGiB});
   };
-  const CardFacts card{.free_bytes = 24 * kGiB, .total_bytes = 24 * kGiB};
+  const CardFacts card{.free_bytes = 24 * kCardGiB, .total_bytes = 24 * kCardGiB};
   const auto planned = [&](PrefillPath path, int64_t chunk) {
     return memory_plan(plan, options, PrefillGemm::kF16, card, path, chunk).planned_bytes();
   };
@@ -249,7 +251,7 @@ TEST_F(MemoryPlanTest, TakesLessAtATimeThenOneTokenThenRefuses) {
   const PrefillDecision refused = decide(planned(PrefillPath::kSerial, 1) - 1);
   EXPECT_NE(refused.refusal.find("--context"), std::string::npos) << refused.refusal;
   EXPECT_NE(refused.refusal.find("is in use"), std::string::npos) << refused.refusal;
-  EXPECT_EQ(decide_prefill(plan, options, {}, {.free_bytes = kGiB, .total_bytes = kGiB})
+  EXPECT_EQ(decide_prefill(plan, options, {}, {.free_bytes = kCardGiB, .total_bytes = kCardGiB})
                 .refusal.find("is in use"),
             std::string::npos);
 }
@@ -259,16 +261,16 @@ TEST_F(MemoryPlanTest, FindsTheLargestContext) {
   const Model model = sparse_model(test::kQwen3Large, folder);
   const Plan plan = build_plan(model);
   const CudaBackendOptions options{.prefill_gemm = PrefillGemm::kF16};
-  EXPECT_EQ(largest_context(plan, options, {}, card_of(24 * kGiB)), 40'960);
-  EXPECT_EQ(largest_context(plan, options, {}, card_of(4 * kGiB)), 0);
-  const int64_t found = largest_context(plan, options, {}, card_of(8 * kGiB));
+  EXPECT_EQ(largest_context(plan, options, {}, card_of(24 * kCardGiB)), 40'960);
+  EXPECT_EQ(largest_context(plan, options, {}, card_of(4 * kCardGiB)), 0);
+  const int64_t found = largest_context(plan, options, {}, card_of(8 * kCardGiB));
   ASSERT_GT(found, 0);
   ASSERT_LT(found, 40'960);
   CudaBackendOptions at = options;
   at.context = found;
-  EXPECT_EQ(decide_prefill(plan, at, {}, card_of(8 * kGiB)).refusal, "");
+  EXPECT_EQ(decide_prefill(plan, at, {}, card_of(8 * kCardGiB)).refusal, "");
   ++at.context;
-  EXPECT_NE(decide_prefill(plan, at, {}, card_of(8 * kGiB)).refusal, "");
+  EXPECT_NE(decide_prefill(plan, at, {}, card_of(8 * kCardGiB)).refusal, "");
 }
 
 TEST_F(MemoryPlanTest, IsRefusedBeforeAnythingIsAllocated) {

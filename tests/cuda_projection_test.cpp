@@ -21,7 +21,7 @@ namespace apr::cuda {
 namespace {
 
 constexpr int64_t kRows = 8;
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kWorkspaceGiB = uint64_t{1} << 30;
 
 struct Gemm {
   int64_t m, n, k, ldc;
@@ -228,7 +228,7 @@ TEST_F(ProjectionOnFakes, MakesEach16BitMatrixOnceAndMultipliesGroupsAtOnce) {
 
 TEST_F(ProjectionOnFakes, StreamsWhereLessThanAGibibyteWouldStayFree) {
   plan_ = build_plan(model_);
-  cuda_->free_bytes = kGiB + cache_bytes() - 1;
+  cuda_->free_bytes = kWorkspaceGiB + cache_bytes() - 1;
   set_log_level(LogLevel::kNormal);
   ::testing::internal::CaptureStderr();
   make(PrefillGemm::kF16);
@@ -256,7 +256,7 @@ TEST_F(ProjectionOnFakes, StreamsWhereLessThanAGibibyteWouldStayFree) {
     EXPECT_EQ(gemm.a, gemms[0].a);
   }
   // One byte more is enough; groups are padded to 256 bytes each.
-  cuda_->free_bytes = kGiB + cache_bytes() + 256 * static_cast<uint64_t>(4 * n_layers);
+  cuda_->free_bytes = kWorkspaceGiB + cache_bytes() + 256 * static_cast<uint64_t>(4 * n_layers);
   make_projection(PrefillGemm::kF16);
   EXPECT_EQ(projection_->half_store(), HalfStore::kCached);
   // Unless others will take more than that.

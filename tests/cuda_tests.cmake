@@ -8,7 +8,7 @@ if(APR_WITH_CUDA)
   apr_test(cuda_nvrtc LABEL unit SOURCES cuda_nvrtc_test.cpp DEPS apr_test_cuda)
 
   add_library(apr_test_probe MODULE support/probe_library.cpp)
-  apr_test(cuda_library_search LABEL unit SOURCES cuda_library_search_test.cpp DEPS apr_test_cuda)
+  apr_test(cuda_library_search ALONE LABEL unit SOURCES cuda_library_search_test.cpp DEPS apr_test_cuda)
   add_library(apr_test_companion SHARED support/probe_library.cpp)
   set_target_properties(apr_test_companion PROPERTIES OUTPUT_NAME apr-companion SOVERSION 13.0)
   add_dependencies(cuda_library_search_test apr_test_probe apr_test_companion)
@@ -35,30 +35,18 @@ if(APR_WITH_CUDA)
     endif()
     file(CREATE_LINK ${file} ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels/${name} SYMBOLIC)
   endforeach()
-  apr_test(attention_on_host LABEL unit SOURCES attention_on_host_test.cpp
-    DEPS apr_test_gguf apr_cpu)
-  target_include_directories(attention_on_host_test BEFORE PRIVATE
-    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
-  target_compile_options(attention_on_host_test PRIVATE -w)  # device code, which NVRTC checks
-  apr_test(moe_on_host LABEL unit SOURCES moe_on_host_test.cpp DEPS apr_cpu)
-  target_include_directories(moe_on_host_test BEFORE PRIVATE
-    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
-  target_compile_options(moe_on_host_test PRIVATE -w)
+  function(apr_on_host_test name)
+    apr_test(${name}_on_host ALONE LABEL unit SOURCES ${name}_on_host_test.cpp DEPS ${ARGN})
+    target_include_directories(${name}_on_host_test BEFORE PRIVATE
+      ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
+    target_compile_options(${name}_on_host_test PRIVATE -w)  # device code, which NVRTC checks
+  endfunction()
+  apr_on_host_test(attention apr_test_gguf apr_cpu)
+  apr_on_host_test(moe apr_cpu)
+  apr_on_host_test(small_gemm apr_cpu)
+  apr_on_host_test(e4m3 apr_quant)
 
-  apr_test(small_gemm_on_host LABEL unit SOURCES small_gemm_on_host_test.cpp DEPS apr_cpu)
-  target_include_directories(small_gemm_on_host_test BEFORE PRIVATE
-    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
-  target_compile_options(small_gemm_on_host_test PRIVATE -w)
-
-  apr_test(e4m3_on_host LABEL unit SOURCES e4m3_on_host_test.cpp DEPS apr_quant)
-  target_include_directories(e4m3_on_host_test BEFORE PRIVATE
-    ${CMAKE_CURRENT_BINARY_DIR}/simt_kernels)
-  target_compile_options(e4m3_on_host_test PRIVATE -w)
-
-  # The cache makes a second run of the kernel tests cheap.
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)
-  target_compile_definitions(cuda_kernel_table_test PRIVATE
-    APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
 
   apr_test(cuda_prefill_attention LABEL unit SOURCES cuda_prefill_attention_test.cpp
     DEPS apr_test_cuda)
@@ -90,12 +78,7 @@ if(APR_WITH_CUDA)
     DEPS apr_generate apr_test_cuda apr_test_gguf nlohmann_json::nlohmann_json)
   apr_test(gpu_dequant LABEL gpu SOURCES gpu_dequant_test.cpp
     DEPS apr_test_cuda nlohmann_json::nlohmann_json)
-  apr_test(gpu_faults LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
-  foreach(test gpu_attention gpu_base gpu_rms_norm gpu_matvec gpu_moe gpu_decode gpu_dequant gpu_faults gpu_fp8
-      gpu_projection gpu_tier)
-    target_compile_definitions(${test}_test PRIVATE
-      APR_TEST_KERNEL_CACHE="${PROJECT_BINARY_DIR}/kernel-cache")
-  endforeach()
+  apr_test(gpu_faults ALONE LABEL gpu SOURCES gpu_faults_test.cpp DEPS apr_test_cuda)
 else()
   apr_test(cuda_disabled LABEL unit SOURCES cuda_disabled_test.cpp DEPS apr_cuda)
 endif()

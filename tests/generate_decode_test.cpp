@@ -16,7 +16,7 @@ namespace {
 
 using test::DecodingBackend;
 
-const Tokenizer& tokenizer() {
+const Tokenizer& decode_tokenizer() {
   static const GgufFile file = GgufFile::open(APR_TEST_DATA "/models/tiny-qwen3-kmix.gguf",
                                               quant_type_layout, quant_type_label);
   static const Tokenizer instance(file);
@@ -26,25 +26,25 @@ const Tokenizer& tokenizer() {
 std::vector<TokenId> script_of(std::string_view text, bool with_stop_id = true) {
   std::vector<TokenId> ids;
   for (const char byte : text) {
-    ids.push_back(tokenizer().encode(std::string_view(&byte, 1), false).front());
+    ids.push_back(decode_tokenizer().encode(std::string_view(&byte, 1), false).front());
   }
   if (with_stop_id) {
-    ids.push_back(tokenizer().stop_ids().front());
+    ids.push_back(decode_tokenizer().stop_ids().front());
   }
   return ids;
 }
 
-struct Outcome {
+struct DecodeOutcome {
   GenerateResult result;
   std::vector<std::string> pieces;
 };
 
 const std::vector<TokenId> kPrompt{10, 11, 12};
 
-Outcome run(DecodingBackend& backend, const GenerateOptions& options,
-            const std::atomic<bool>* cancel = nullptr,
-            const std::function<void(size_t n_tokens)>& on_token = {}) {
-  Outcome outcome;
+DecodeOutcome run(DecodingBackend& backend, const GenerateOptions& options,
+                  const std::atomic<bool>* cancel = nullptr,
+                  const std::function<void(size_t n_tokens)>& on_token = {}) {
+  DecodeOutcome outcome;
   GenerateCallbacks callbacks;
   callbacks.on_token = [&](TokenId, const std::string& text) {
     outcome.pieces.push_back(text);
@@ -52,7 +52,7 @@ Outcome run(DecodingBackend& backend, const GenerateOptions& options,
       on_token(outcome.pieces.size());
     }
   };
-  outcome.result = generate(backend, tokenizer(), kPrompt, options, callbacks, cancel);
+  outcome.result = generate(backend, decode_tokenizer(), kPrompt, options, callbacks, cancel);
   return outcome;
 }
 
@@ -72,13 +72,15 @@ void expect_consistent(const DecodingBackend& backend, const GenerateResult& res
 }
 
 // The same script and options over a backend that gives logits.
-Outcome run_both(std::string_view text, const GenerateOptions& options, int64_t context = 1000,
-                 int64_t n_taken_back = -1, bool with_stop_id = true) {
-  DecodingBackend host(tokenizer().vocab_size(), context, 8, script_of(text, with_stop_id));
+DecodeOutcome run_both(std::string_view text, const GenerateOptions& options,
+                       int64_t context = 1000, int64_t n_taken_back = -1,
+                       bool with_stop_id = true) {
+  DecodingBackend host(decode_tokenizer().vocab_size(), context, 8, script_of(text, with_stop_id));
   host.decodes = false;
-  DecodingBackend device(tokenizer().vocab_size(), context, 8, script_of(text, with_stop_id));
-  const Outcome expected = run(host, options);
-  const Outcome found = run(device, options);
+  DecodingBackend device(decode_tokenizer().vocab_size(), context, 8,
+                         script_of(text, with_stop_id));
+  const DecodeOutcome expected = run(host, options);
+  const DecodeOutcome found = run(device, options);
   EXPECT_EQ(found.result.text, expected.result.text);
   EXPECT_EQ(found.result.tokens, expected.result.tokens);
   EXPECT_EQ(found.result.finish_reason, expected.result.finish_reason);
@@ -94,7 +96,7 @@ Outcome run_both(std::string_view text, const GenerateOptions& options, int64_t 
 }
 
 TEST(GenerateDecode, AStopIdEndsTheAnswer) {
-  const Outcome outcome = run_both("hello", {}, 1000, 0);
+  const DecodeOutcome outcome = run_both("hello", {}, 1000, 0);
   EXPECT_EQ(outcome.result.text, "hello");
   EXPECT_EQ(outcome.result.finish_reason, FinishReason::kStop);
   EXPECT_EQ(run_both("", {}).result.tokens.size(), 1U);  // at once: nothing is decoded
@@ -112,7 +114,7 @@ TEST(GenerateDecode, MaxTokensIsExactAndNoStepRunsInVain) {
   for (const int64_t n : {1, 2, 3, 7}) {
     GenerateOptions options;
     options.max_tokens = n;
-    const Outcome outcome = run_both("zzzzzzzzzzzzzzz", options, 1000, 0);
+    const DecodeOutcome outcome = run_both("zzzzzzzzzzzzzzz", options, 1000, 0);
     EXPECT_EQ(outcome.result.tokens.size(), static_cast<size_t>(n));
     EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength);
   }
@@ -120,7 +122,7 @@ TEST(GenerateDecode, MaxTokensIsExactAndNoStepRunsInVain) {
 
 TEST(GenerateDecode, StopsWhereTheContextIsFull) {
   for (const int64_t context : {4, 5, 6, 12}) {
-    const Outcome outcome = run_both("zzzzzzzzzzzzzzz", {}, context, 0);
+    const DecodeOutcome outcome = run_both("zzzzzzzzzzzzzzz", {}, context, 0);
     EXPECT_EQ(outcome.result.tokens.size(), static_cast<size_t>(context) - 3);
     EXPECT_EQ(outcome.result.finish_reason, FinishReason::kContext);
   }
@@ -129,7 +131,7 @@ TEST(GenerateDecode, StopsWhereTheContextIsFull) {
 TEST(GenerateDecode, AStopStringTakesTheStepInFlightBack) {
   GenerateOptions options;
   options.stop_strings = {"END"};
-  const Outcome outcome = run_both("one END two", options, 1000, 1);
+  const DecodeOutcome outcome = run_both("one END two", options, 1000, 1);
   EXPECT_EQ(outcome.result.text, "one ");
   EXPECT_EQ(outcome.result.finish_reason, FinishReason::kStop);
 }
@@ -151,10 +153,10 @@ TEST(GenerateDecode, SamplesAsTheHostDoes) {
 TEST(GenerateDecode, CancelTakesTheStepInFlightBack) {
   for (const size_t n_before : {size_t{1}, size_t{2}, size_t{4}}) {
     std::atomic<bool> cancel{false};
-    DecodingBackend backend(tokenizer().vocab_size(), 100, 8, script_of("abENxyz"));
+    DecodingBackend backend(decode_tokenizer().vocab_size(), 100, 8, script_of("abENxyz"));
     GenerateOptions options;
     options.stop_strings = {"END"};
-    const Outcome outcome =
+    const DecodeOutcome outcome =
         run(backend, options, &cancel, [&](size_t n_tokens) { cancel = n_tokens == n_before; });
     EXPECT_EQ(outcome.result.finish_reason, FinishReason::kCancelled);
     EXPECT_EQ(outcome.result.tokens.size(), n_before);
@@ -167,16 +169,16 @@ TEST(GenerateDecode, CancelTakesTheStepInFlightBack) {
 // The token that was being waited for is still handed out, as one from forward() would be.
 TEST(GenerateDecode, CancelDuringAStepEndsAfterIt) {
   std::atomic<bool> cancel{false};
-  DecodingBackend backend(tokenizer().vocab_size(), 100, 8, script_of("abcdef"));
+  DecodingBackend backend(decode_tokenizer().vocab_size(), 100, 8, script_of("abcdef"));
   backend.before_token = [&](int64_t n_taken) { cancel = n_taken == 1; };
-  const Outcome outcome = run(backend, {}, &cancel);
+  const DecodeOutcome outcome = run(backend, {}, &cancel);
   EXPECT_EQ(outcome.result.finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(outcome.result.text, "abc");
   expect_consistent(backend, outcome.result);
 }
 
 TEST(GenerateDecode, AFaultSaysWhatTheSamplerSays) {
-  DecodingBackend backend(tokenizer().vocab_size(), 100, 8, script_of("abcdef"));
+  DecodingBackend backend(decode_tokenizer().vocab_size(), 100, 8, script_of("abcdef"));
   backend.fault_at = 2;  // steps 1 and 2 are good
   try {
     run(backend, {});
@@ -190,7 +192,7 @@ TEST(GenerateDecode, AFaultSaysWhatTheSamplerSays) {
 }
 
 TEST(GenerateDecode, AFailedAnswerDoesNotPoisonTheNext) {
-  DecodingBackend backend(tokenizer().vocab_size(), 100, 8, script_of("abcdefgh"));
+  DecodingBackend backend(decode_tokenizer().vocab_size(), 100, 8, script_of("abcdefgh"));
   EXPECT_THROW(run(backend, {}, nullptr,
                    [](size_t n_tokens) {
                      if (n_tokens == 3) {
@@ -200,7 +202,7 @@ TEST(GenerateDecode, AFailedAnswerDoesNotPoisonTheNext) {
                std::runtime_error);
   EXPECT_TRUE(backend.is_decoding());
   backend.fed.clear();
-  const Outcome outcome = run(backend, {});
+  const DecodeOutcome outcome = run(backend, {});
   EXPECT_EQ(outcome.result.finish_reason, FinishReason::kStop);
   expect_consistent(backend, outcome.result);
 }

@@ -9,7 +9,7 @@
 namespace apr::cuda {
 namespace {
 
-using Case = test::AttentionCase;
+using test::AttentionCase;
 using Inputs = test::AttentionInputs;
 
 const KernelLibrary& kernels() {
@@ -43,7 +43,7 @@ struct Ran {
   AttentionPath path;
 };
 
-Ran run(const Case& c) {
+Ran run(const AttentionCase& c) {
   SCOPED_TRACE(describe(c));
   const test::AttentionProblem p(c);
   const DeviceFacts device = use_device(0);
@@ -97,13 +97,13 @@ Ran run(const Case& c) {
   return {found, attention.choice(c.n_tokens).path};
 }
 
-constexpr int64_t kTokens[] = {1, 2, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300};
+constexpr int64_t kPrefillTokens[] = {1, 2, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300};
 constexpr int64_t kPositions[] = {0, 1, 37, 500};
 
 // Every number of tokens at every position, each with another group.
 void run_prefills(int64_t head_dim, bool f32_cache) {
   int64_t group = 1;
-  for (const int64_t n_tokens : kTokens) {
+  for (const int64_t n_tokens : kPrefillTokens) {
     for (const int64_t position : kPositions) {
       run({.head_dim = head_dim,
            .group = group,
@@ -201,7 +201,8 @@ TEST_P(GpuAttention, DecodeTakesAnyNumberOfKvHeads) {
 
 TEST_P(GpuAttention, RepeatsItsBits) {
   for (const int64_t n_tokens : {1, 7, 200}) {
-    const Case c{.head_dim = GetParam(), .group = 4, .n_tokens = n_tokens, .position = 3000};
+    const AttentionCase c{
+        .head_dim = GetParam(), .group = 4, .n_tokens = n_tokens, .position = 3000};
     const std::vector<float> first = run(c).y;
     EXPECT_EQ(run(c).y, first) << describe(c);
   }
@@ -213,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(HeadDim, GpuAttention, testing::Values(64, 128, 256),
 // A score buffer of a few rows makes passes; the last one is ragged.
 TEST(GpuQueryPasses, GiveTheSameAsOne) {
   APR_NEED_GPU();
-  Case c{.head_dim = 128, .group = 4, .n_tokens = 100, .position = 41, .f32_cache = true};
+  AttentionCase c{.head_dim = 128, .group = 4, .n_tokens = 100, .position = 41, .f32_cache = true};
   const Ran whole = run(c);
   EXPECT_EQ(whole.path, AttentionPath::kQueryPasses);
   c.score_budget_bytes = 8 * 211 * 4 * 30;                            // heads, context, bytes, rows

@@ -285,9 +285,8 @@ TEST(GpuFp8, ProductsAreWithinTheirBounds) {
         SCOPED_TRACE(fmt::format("{}, {}, {} rows, gap {}", weight.name,
                                  projection->half_store() == HalfStore::kCached, n_tokens, gap));
         const int64_t ldc = weight.n_rows + gap;
-        constexpr float kGuard = -12345.0F;
         const DeviceBuffer y_device = test::to_device<float>(
-            std::vector<float>(static_cast<size_t>((n_tokens + 1) * ldc), kGuard));
+            std::vector<float>(static_cast<size_t>((n_tokens + 1) * ldc), test::kGuard));
         const PrefillGemm ran =
             projection->project({&weight, has_bias ? bias_device.as<float>() : nullptr,
                                  x_device.as<float>(), y_device.as<float>(), n_tokens, ldc});
@@ -305,7 +304,7 @@ TEST(GpuFp8, ProductsAreWithinTheirBounds) {
           for (int64_t row = 0; row < ldc; ++row) {
             const float found = y[static_cast<size_t>(token * ldc + row)];
             if (!is_token || row >= weight.n_rows) {
-              ASSERT_EQ(found, kGuard) << "token " << token << ", column " << row;
+              ASSERT_EQ(found, test::kGuard) << "token " << token << ", column " << row;
               continue;
             }
             const size_t first = static_cast<size_t>(row) * n_cols;

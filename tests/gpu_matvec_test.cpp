@@ -17,7 +17,7 @@
 namespace apr::cuda {
 namespace {
 
-constexpr float kGuard = -12345.0F;
+using test::kGuard;
 constexpr float kEps = 1e-6F;
 
 // Blocks of a type with finite values of moderate size: those of the golden file, or for plain
@@ -51,7 +51,7 @@ class Blocks {
   std::vector<size_t> starts_;
 };
 
-struct Matrix {
+struct MatvecMatrix {
   int64_t n_rows, n_cols;
   std::vector<std::byte> raw;           // [n_rows, row_bytes]
   std::vector<float> weights, offsets;  // [n_rows, n_cols]
@@ -59,9 +59,9 @@ struct Matrix {
   WeightRef ref;
 };
 
-Matrix make_matrix(const QuantType& type, const Blocks& blocks, int64_t n_rows, int64_t n_cols,
-                   std::mt19937& random) {
-  Matrix matrix{n_rows, n_cols, {}, {}, {}, {}, {}};
+MatvecMatrix make_matrix(const QuantType& type, const Blocks& blocks, int64_t n_rows,
+                         int64_t n_cols, std::mt19937& random) {
+  MatvecMatrix matrix{n_rows, n_cols, {}, {}, {}, {}, {}};
   const int64_t n_blocks = n_rows * n_cols / type.block_elems;
   for (int64_t block = 0; block < n_blocks; ++block) {
     blocks.append(random, matrix.raw);
@@ -84,15 +84,15 @@ Matrix make_matrix(const QuantType& type, const Blocks& blocks, int64_t n_rows, 
   return matrix;
 }
 
-struct Expected {
+struct ExpectedRow {
   double value, bound;
 };
 
 // The product of a row with x, and how far the kernel may be off. `x_error`: of each staged value.
 // With u = 2^-24: scale, offset, sums and products of a group take at most six roundings, the
 // groups and warps at most n_cols / 128 + 21 additions; all relative to the absolute parts.
-Expected expected_product(const Matrix& matrix, int64_t row, const std::vector<double>& x,
-                          const std::vector<double>& x_error) {
+ExpectedRow expected_product(const MatvecMatrix& matrix, int64_t row, const std::vector<double>& x,
+                             const std::vector<double>& x_error) {
   double value = 0.0, magnitude = 0.0, error = 0.0;
   for (int64_t col = 0; col < matrix.n_cols; ++col) {
     const size_t at = static_cast<size_t>(row * matrix.n_cols + col);
@@ -105,7 +105,7 @@ Expected expected_product(const Matrix& matrix, int64_t row, const std::vector<d
   return {value, error + roundings * 0x1p-24 * magnitude * 1.01};
 }
 
-struct Case {
+struct MatvecCase {
   std::vector<int64_t> part_rows;
   int64_t n_cols;
   bool norm, bias, residual, swiglu, exact;
@@ -113,7 +113,7 @@ struct Case {
 };
 
 void check(const KernelLibrary& kernels, const DeviceFacts& device, const QuantType& type,
-           const Blocks& blocks, const Case& how) {
+           const Blocks& blocks, const MatvecCase& how) {
   SCOPED_TRACE(
       fmt::format("{}: {} parts, first {} x {}, norm {}, bias {}, residual {}, swiglu {}, "
                   "exact {}, x scale {}, seed 7",
@@ -151,7 +151,7 @@ void check(const KernelLibrary& kernels, const DeviceFacts& device, const QuantT
 
   const DeviceBuffer x_device = test::to_device<float>(x);
   const DeviceBuffer norm_device = test::to_device<float>(norm_weight);
-  std::vector<Matrix> matrices;
+  std::vector<MatvecMatrix> matrices;
   std::vector<DeviceBuffer> outs, biases;
   std::vector<std::vector<float>> bias_values;
   std::vector<float> residual(static_cast<size_t>(how.part_rows[0]));
@@ -187,10 +187,10 @@ void check(const KernelLibrary& kernels, const DeviceFacts& device, const QuantT
     ASSERT_EQ(y.back(), kGuard);
     for (int64_t row = 0; row < how.part_rows[part]; ++row) {
       const size_t at = static_cast<size_t>(row);
-      Expected wanted = expected_product(matrices[part], row, normed, x_error);
+      ExpectedRow wanted = expected_product(matrices[part], row, normed, x_error);
       if (how.swiglu) {
         // silu's slope is at most 1.1; silu and the product round eight times.
-        const Expected up = expected_product(matrices[1], row, normed, x_error);
+        const ExpectedRow up = expected_product(matrices[1], row, normed, x_error);
         const double silu = wanted.value / (1.0 + std::exp(-wanted.value));
         wanted.bound = 1.1 * wanted.bound * (std::abs(up.value) + up.bound) +
                        (std::abs(silu) + 1e-30) * up.bound +
@@ -223,7 +223,7 @@ struct TypeKernels {
                 static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
 
   // The product of a matrix with x.
-  std::vector<float> multiply(const Matrix& matrix, const DeviceBuffer& x, bool exact) const {
+  std::vector<float> multiply(const MatvecMatrix& matrix, const DeviceBuffer& x, bool exact) const {
     const DeviceBuffer y =
         test::to_device<float>(std::vector<float>(static_cast<size_t>(matrix.n_rows), kGuard));
     MatvecParams params{};
@@ -281,7 +281,7 @@ TEST(GpuMatvec, KeepsWhatIsNotFinite) {
   APR_NEED_GPU();
   const TypeKernels q4_k("Q4_K");
   std::mt19937 random(3);
-  const Matrix matrix = make_matrix(q4_k.type, Blocks(q4_k.type), 16, 512, random);
+  const MatvecMatrix matrix = make_matrix(q4_k.type, Blocks(q4_k.type), 16, 512, random);
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (const bool exact : {false, true}) {
@@ -298,7 +298,7 @@ TEST(GpuMatvec, GivesTheSameBitsAgain) {
   APR_NEED_GPU();
   const TypeKernels q6_k("Q6_K");
   std::mt19937 random(5);
-  const Matrix matrix = make_matrix(q6_k.type, Blocks(q6_k.type), 4000, 1024, random);
+  const MatvecMatrix matrix = make_matrix(q6_k.type, Blocks(q6_k.type), 4000, 1024, random);
   std::normal_distribution<float> normal(0.0F, 1.0F);
   std::vector<float> x(1024);
   for (float& value : x) {

@@ -18,7 +18,7 @@ using test::MoeArithmetic;
 using test::MoeProblem;
 using test::MoeStack;
 
-constexpr float kGuard = -12345.0F;
+using test::kGuard;
 
 Weight weight_of(Role role, const QuantType& type, std::vector<int64_t> shape,
                  const std::byte* data) {

@@ -13,13 +13,14 @@
 namespace apr::cuda {
 namespace {
 
-constexpr int64_t kRows = 5;
-constexpr float kEps = 1e-6F;
+constexpr int64_t kProductRows = 5;
+constexpr float kRowsEps = 1e-6F;
 constexpr float kUndoWeight = 0x1p-9F;  // of matrices whose largest value is kLargest
 constexpr float kLargest = 20.0F;       // in [2^4, 2^5): brought to [2^13, 2^14) by 2^9
 constexpr int64_t kGuardElems = 3;
 
-// Products of kRows rows and two matrices, with what undoes them, and an input as long as one.
+// Products of kProductRows rows and two matrices, with what undoes them, and an input as long as
+// one.
 struct Problem {
   int64_t n_cols, stride;
   std::vector<float> products, undo, bias, x, norm;
@@ -28,7 +29,7 @@ struct Problem {
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0.0F, 1.0F);
     undo = {1.0F, 0x1p-6F, 0x1p20F, 0x1p-20F, 4.0F};
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kProductRows; ++row) {
       for (int64_t col = 0; col < stride; ++col) {
         products.push_back(normal(random) / undo[static_cast<size_t>(row)] / kUndoWeight *
                            (row == 2 ? 1e5F : 1.0F));  // the hot row
@@ -37,7 +38,7 @@ struct Problem {
     for (int64_t col = 0; col < stride; ++col) {
       bias.push_back(normal(random));
     }
-    for (int64_t elem = 0; elem < kRows * n_cols; ++elem) {
+    for (int64_t elem = 0; elem < kProductRows * n_cols; ++elem) {
       x.push_back(normal(random));
     }
     for (int64_t col = 0; col < n_cols; ++col) {
@@ -58,11 +59,11 @@ std::vector<double> read_rows(const DeviceBuffer& values, const DeviceBuffer& un
   const std::vector<uint16_t> halves = test::to_host<uint16_t>(values);
   const std::vector<float> scales = test::to_host<float>(undo);
   std::vector<double> found;
-  for (int64_t elem = 0; elem < kRows * n_cols; ++elem) {
+  for (int64_t elem = 0; elem < kProductRows * n_cols; ++elem) {
     found.push_back(static_cast<double>(test::from_f16(halves[static_cast<size_t>(elem)])) *
                     scales[static_cast<size_t>(elem / n_cols)]);
   }
-  for (size_t elem = static_cast<size_t>(kRows * n_cols); elem < halves.size(); ++elem) {
+  for (size_t elem = static_cast<size_t>(kProductRows * n_cols); elem < halves.size(); ++elem) {
     EXPECT_EQ(halves[elem], 0xffff) << "past the rows";
   }
   return found;
@@ -75,7 +76,7 @@ double f16_bound(double wanted, double largest_of_row, double relative) {
 
 void check(std::span<const double> found, std::span<const double> wanted, int64_t n_cols,
            double relative, bool half) {
-  for (int64_t row = 0; row < kRows; ++row) {
+  for (int64_t row = 0; row < kProductRows; ++row) {
     double largest = 0.0;
     for (int64_t col = 0; col < n_cols; ++col) {
       largest = std::max(largest, std::abs(wanted[static_cast<size_t>(row * n_cols + col)]));
@@ -109,7 +110,7 @@ class GpuProductRows : public ::testing::TestWithParam<int64_t> {
     kernels_ = std::make_unique<KernelLibrary>(compiler, rows, use_device(0).architecture);
     stream_ = create_stream();
     const int64_t n_cols = GetParam();
-    n_elems_ = static_cast<size_t>(kRows * n_cols);
+    n_elems_ = static_cast<size_t>(kProductRows * n_cols);
     problem_ = std::make_unique<Problem>(n_cols);
     products_ = test::to_device<float>(problem_->products);
     undo_ = test::to_device<float>(problem_->undo);
@@ -122,7 +123,7 @@ class GpuProductRows : public ::testing::TestWithParam<int64_t> {
     const std::vector<float> nans(n_elems_, NAN);
     y_f32_ = test::to_device<float>(nans);
     sum_ = test::to_device<float>(nans);
-    y_undo_ = test::to_device<float>(std::vector<float>(kRows, NAN));
+    y_undo_ = test::to_device<float>(std::vector<float>(kProductRows, NAN));
     APR_CUDA(api().cudaDeviceSynchronize());  // the uploads went through another stream
   }
 
@@ -145,7 +146,7 @@ class GpuProductRows : public ::testing::TestWithParam<int64_t> {
 TEST_P(GpuProductRows, ScalesAndUnscales) {
   const int64_t n_cols = problem_->n_cols;
   launch_scale_rows(*kernels_, stream_, {x_.as<float>(), half_rows(), static_cast<int32_t>(n_cols)},
-                    kRows);
+                    kProductRows);
   check(read_rows(y_half_, y_undo_, n_cols), widened(problem_->x), n_cols, 0.0, true);
 
   UnscaleParams params{};
@@ -155,10 +156,10 @@ TEST_P(GpuProductRows, ScalesAndUnscales) {
     params.y[part] = (part == 0 ? y_f32_ : sum_).as<float>();
     params.y_stride[part] = n_cols;
   }
-  launch_unscale_rows(*kernels_, stream_, params, 2, kRows);
+  launch_unscale_rows(*kernels_, stream_, params, 2, kProductRows);
   for (int part = 0; part < 2; ++part) {
     std::vector<double> wanted;
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kProductRows; ++row) {
       for (int64_t col = 0; col < n_cols; ++col) {
         wanted.push_back(problem_->product(row, part * n_cols + col));
       }
@@ -174,7 +175,7 @@ TEST_P(GpuProductRows, Activates) {
   constexpr double kRelative = 8 * 0x1p-24, kVanishing = 4e-37;
   const int64_t n_cols = problem_->n_cols;
   std::vector<double> wanted, vanishing;
-  for (int64_t row = 0; row < kRows; ++row) {
+  for (int64_t row = 0; row < kProductRows; ++row) {
     for (int64_t col = 0; col < n_cols; ++col) {
       const double gate = problem_->product(row, col), up = problem_->product(row, n_cols + col);
       wanted.push_back(gate / (1.0 + std::exp(-gate)) * up);
@@ -190,7 +191,7 @@ TEST_P(GpuProductRows, Activates) {
       launch_swiglu_rows(*kernels_, stream_,
                          {products(), columns(0), columns(1), half ? half_rows() : F16Rows{},
                           half ? nullptr : y_f32_.as<float>(), keep},
-                         kRows);
+                         kProductRows);
       std::vector<double> found =
           half ? read_rows(y_half_, y_undo_, n_cols) : widened(test::to_host<float>(y_f32_));
       for (size_t at = 0; at < found.size(); ++at) {
@@ -211,7 +212,7 @@ TEST_P(GpuProductRows, AddsAndNorms) {
   const double relative = (depth / 2 + 9) * 0x1p-24 * 1.01;
   for (const bool add : {true, false}) {
     std::vector<double> sums, norms;
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kProductRows; ++row) {
       double squares = 0.0;
       for (int64_t col = 0; col < n_cols; ++col) {
         const size_t at = static_cast<size_t>(row * n_cols + col);
@@ -220,7 +221,7 @@ TEST_P(GpuProductRows, AddsAndNorms) {
         sums.push_back(sum);
         squares += static_cast<double>(sum) * sum;
       }
-      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(n_cols) + kEps);
+      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(n_cols) + kRowsEps);
       for (int64_t col = 0; col < n_cols; ++col) {
         norms.push_back(sums[static_cast<size_t>(row * n_cols + col)] * scale *
                         problem_->norm[static_cast<size_t>(col)]);
@@ -245,10 +246,10 @@ TEST_P(GpuProductRows, AddsAndNorms) {
             params.norm_weight = norm_.as<float>();
             params.y = half ? half_rows() : F16Rows{};
             params.y_f32 = half ? nullptr : y_f32_.as<float>();
-            params.eps = kEps;
+            params.eps = kRowsEps;
           }
           params.keep = keep;
-          launch_sum_norm_rows(*kernels_, stream_, params, kRows);
+          launch_sum_norm_rows(*kernels_, stream_, params, kProductRows);
           if (add) {
             check(widened(test::to_host<float>(sum_)), sums, n_cols, 0.0, false);
           }

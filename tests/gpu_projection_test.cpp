@@ -16,13 +16,13 @@
 namespace apr::cuda {
 namespace {
 
-constexpr int64_t kMaxRows = 300;
+constexpr int64_t kMostInputRows = 300;
 constexpr int64_t kRowCounts[] = {1, 2, 3, 16, 17, 64, 65, 128, 300};
-constexpr float kGuard = -12345.0F;
-constexpr int64_t kScratchBytes = 64 << 10;  // so that matrices are made in tiles
+using test::kGuard;
+constexpr int64_t kTileScratchBytes = 64 << 10;  // so that matrices are made in tiles
 
 // A matrix with its bytes, values and name.
-struct Matrix {
+struct ProjectionMatrix {
   std::string name;
   std::vector<std::byte> data;
   std::vector<float> values;  // [n_rows, n_cols]
@@ -30,10 +30,10 @@ struct Matrix {
 
 // Blocks of the goldens whose values are finite and neither all zero nor huge, in a random order;
 // plain types hold normal values times `size`.
-Matrix make_matrix(std::string_view type_name, int64_t n_rows, int64_t n_cols, float size,
-                   std::mt19937& random) {
+ProjectionMatrix make_matrix(std::string_view type_name, int64_t n_rows, int64_t n_cols, float size,
+                             std::mt19937& random) {
   const QuantType& type = *find_quant_type(type_name);
-  Matrix matrix;
+  ProjectionMatrix matrix;
   matrix.name = fmt::format("{} [{}, {}] of size {}", type_name, n_rows, n_cols, size);
   const size_t n_elems = static_cast<size_t>(n_rows * n_cols);
   if (type.block_elems == 1) {
@@ -75,7 +75,8 @@ Matrix make_matrix(std::string_view type_name, int64_t n_rows, int64_t n_cols, f
   return matrix;
 }
 
-Weight weight_of(const Matrix& matrix, std::string_view type_name, int64_t n_rows, int64_t n_cols) {
+Weight weight_of(const ProjectionMatrix& matrix, std::string_view type_name, int64_t n_rows,
+                 int64_t n_cols) {
   Weight weight;
   weight.name = matrix.name;
   weight.type = find_quant_type(type_name);
@@ -89,8 +90,8 @@ Weight weight_of(const Matrix& matrix, std::string_view type_name, int64_t n_row
 }
 
 // What the products of one matrix must be, and how far off each mode may be.
-struct Expected {
-  std::vector<double> y, f16_bound, f32_bound, dp4a_bound;  // [kMaxRows, n_rows]
+struct ExpectedProduct {
+  std::vector<double> y, f16_bound, f32_bound, dp4a_bound;  // [kMostInputRows, n_rows]
 };
 
 // |min| of every sub-block of 32 of a Q4_K row; zeros for other types.
@@ -122,7 +123,8 @@ std::vector<double> minima(const Weight& weight, int64_t row) {
 // dp4a: x rounded to multiples of scale = max|x of 32| / 127: half of one (1.001: the scale is
 //       rounded) times |w|. The integer dots are exact; w = scale_w q - min, so the f32 terms add
 //       up to s + 2 sum |min x|: (k / 32 + 8) roundings, and sums of two terms for each.
-Expected expect(const Weight& weight, const Matrix& matrix, std::span<const float> x) {
+ExpectedProduct expect(const Weight& weight, const ProjectionMatrix& matrix,
+                       std::span<const float> x) {
   constexpr double kU = 0x1p-24;
   const size_t n_rows = static_cast<size_t>(weight.n_rows);
   const size_t n_cols = static_cast<size_t>(weight.n_cols);
@@ -130,14 +132,14 @@ Expected expect(const Weight& weight, const Matrix& matrix, std::span<const floa
   for (const float w : matrix.values) {
     largest_w = std::max(largest_w, static_cast<double>(std::abs(w)));
   }
-  const size_t n_elems = kMaxRows * n_rows;
-  Expected expected{std::vector<double>(n_elems), std::vector<double>(n_elems),
-                    std::vector<double>(n_elems), std::vector<double>(n_elems)};
+  const size_t n_elems = kMostInputRows * n_rows;
+  ExpectedProduct expected{std::vector<double>(n_elems), std::vector<double>(n_elems),
+                           std::vector<double>(n_elems), std::vector<double>(n_elems)};
   const double k = static_cast<double>(n_cols);
   for (size_t row = 0; row < n_rows; ++row) {
     const std::vector<double> mins = minima(weight, static_cast<int64_t>(row));
     const float* w = &matrix.values[row * n_cols];
-    for (size_t token = 0; token < kMaxRows; ++token) {
+    for (size_t token = 0; token < kMostInputRows; ++token) {
       double y = 0.0, s = 0.0, largest_x = 0.0, rounded = 0.0, min_terms = 0.0;
       for (size_t first = 0; first < n_cols; first += 32) {
         double largest_of_32 = 0.0, sum_w = 0.0, sum_x = 0.0;
@@ -171,7 +173,7 @@ Expected expect(const Weight& weight, const Matrix& matrix, std::span<const floa
 std::vector<float> make_x(int64_t n_cols, std::mt19937& random) {
   constexpr float kSizes[] = {1.0F, 1e6F, 0.0F, 1e-6F, 30.0F};
   std::normal_distribution<float> normal(0.0F, 1.0F);
-  std::vector<float> x(static_cast<size_t>(kMaxRows * n_cols));
+  std::vector<float> x(static_cast<size_t>(kMostInputRows * n_cols));
   for (size_t at = 0; at < x.size(); ++at) {
     x[at] = normal(random) * kSizes[at / static_cast<size_t>(n_cols) % std::size(kSizes)];
   }
@@ -230,13 +232,13 @@ TEST(GpuProjection, IsWithinItsBoundInEveryMode) {
   std::mt19937 random(1);
   const std::string_view types[] = {"F32",  "F16",  "BF16", "Q4_0",
                                     "Q8_0", "Q4_K", "Q6_K", "IQ2_XXS"};
-  std::deque<Matrix> matrices;
+  std::deque<ProjectionMatrix> matrices;
   std::vector<Weight> weights;
   for (const std::string_view type : types) {
     for (const int64_t n_cols : {32, 96, 256, 896, 1280}) {
       for (const int64_t n_rows : {65, 272}) {
         if (n_cols % find_quant_type(type)->block_elems == 0) {
-          const Matrix& matrix =
+          const ProjectionMatrix& matrix =
               matrices.emplace_back(make_matrix(type, n_rows, n_cols, 0.1F, random));
           weights.push_back(weight_of(matrix, type, n_rows, n_cols));
         }
@@ -244,11 +246,12 @@ TEST(GpuProjection, IsWithinItsBoundInEveryMode) {
     }
   }
   for (const std::string_view type : {"F32", "F16", "BF16"}) {  // tiny, half of it subnormal as f16
-    const Matrix& matrix = matrices.emplace_back(make_matrix(type, 65, 256, 1e-6F, random));
+    const ProjectionMatrix& matrix =
+        matrices.emplace_back(make_matrix(type, 65, 256, 1e-6F, random));
     weights.push_back(weight_of(matrix, type, 65, 256));
   }
   // Columns that no vector fits.
-  const Matrix& odd = matrices.emplace_back(make_matrix("F32", 65, 33, 1.0F, random));
+  const ProjectionMatrix& odd = matrices.emplace_back(make_matrix("F32", 65, 33, 1.0F, random));
   weights.push_back(weight_of(odd, "F32", 65, 33));
 
   const DeviceFacts device = use_device(0);
@@ -268,7 +271,7 @@ TEST(GpuProjection, IsWithinItsBoundInEveryMode) {
     free_bytes_for_tests = mode.store == HalfStore::kCached ? size_t{1} << 34 : 0;
     projections.push_back(std::make_unique<Projection>(
         kernels, stream, device, on_device, groups,
-        Projection::Options{mode.gemm, false, kMaxRows, 0, kScratchBytes}));
+        Projection::Options{mode.gemm, false, kMostInputRows, 0, kTileScratchBytes}));
     EXPECT_EQ(projections.back()->half_store(), mode.store) << mode.name;
     EXPECT_EQ(projections.back()->report().ran, mode.gemm) << mode.name;
   }
@@ -276,7 +279,7 @@ TEST(GpuProjection, IsWithinItsBoundInEveryMode) {
   for (size_t idx = 0; idx < weights.size(); ++idx) {
     const Weight& weight = weights[idx];
     const std::vector<float> x = make_x(weight.n_cols, random);
-    const Expected expected = expect(weight, matrices[idx], x);
+    const ExpectedProduct expected = expect(weight, matrices[idx], x);
     const DeviceBuffer x_device = test::to_device<float>(x);
     const std::vector<float> bias(static_cast<size_t>(weight.n_rows), 0.75F);
     const DeviceBuffer bias_device = test::to_device<float>(bias);
@@ -324,7 +327,7 @@ TEST(GpuProjection, F32DoesNotMultiplyInTf32) {
   APR_NEED_GPU();
   constexpr int64_t kRows = 64, kCols = 256, kTokens = 128;
   constexpr float kValue = 1.0F + 0x1p-12F;
-  Matrix matrix{"ones", {}, std::vector<float>(kRows * kCols, kValue)};
+  ProjectionMatrix matrix{"ones", {}, std::vector<float>(kRows * kCols, kValue)};
   matrix.data = test::encode(test::kTypeF32, matrix.values);
   const std::vector<Weight> weights{weight_of(matrix, "F32", kRows, kCols)};
   const std::string_view types[] = {"F32"};

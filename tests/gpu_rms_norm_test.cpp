@@ -13,8 +13,8 @@
 namespace apr::cuda {
 namespace {
 
-constexpr float kGuard = -12345.0F;
-constexpr float kEps = 1e-6F;
+using test::kGuard;
+constexpr float kNormEps = 1e-6F;
 
 // Bound, with u = 2^-24 and d the longest chain of roundings in the f32 sum of squares (a square,
 // two additions inside a vector, one addition for each of a thread's vectors, 5 + 5 in the block):
@@ -29,14 +29,14 @@ double relative_bound(int64_t dim, const RmsNormLaunch& how) {
   return ((depth + 2) / 2 + 7) * 0x1p-24 * 1.01;
 }
 
-struct Case {
+struct NormCase {
   int64_t n_rows;
   int32_t dim;
   int offset_elems;  // of x and y from an aligned address
   bool in_place;
 };
 
-void check(const KernelLibrary& kernels, const Case& how) {
+void check(const KernelLibrary& kernels, const NormCase& how) {
   SCOPED_TRACE(fmt::format("{} x {}, offset {}, in place {}, seed 1", how.n_rows, how.dim,
                            how.offset_elems, how.in_place));
   std::mt19937 random(1);
@@ -53,7 +53,7 @@ void check(const KernelLibrary& kernels, const Case& how) {
   }
   std::vector<float> expected(n_elems);
   cpu::reference::rms_norm(
-      {x.data() + offset, weight.data(), how.n_rows, how.dim, kEps, expected.data()});
+      {x.data() + offset, weight.data(), how.n_rows, how.dim, kNormEps, expected.data()});
 
   const DeviceBuffer weight_device = test::to_device<float>(weight);
   const DeviceBuffer x_device = test::to_device<float>(x);
@@ -61,7 +61,7 @@ void check(const KernelLibrary& kernels, const Case& how) {
   const DeviceBuffer y_other = test::to_device<float>(guards);
   const DeviceBuffer& y_device = how.in_place ? x_device : y_other;
   const RmsNormParams params{x_device.as<float>() + offset, weight_device.as<float>(),
-                             y_device.as<float>() + offset, how.dim, kEps};
+                             y_device.as<float>() + offset, how.dim, kNormEps};
   const Stream stream = create_stream();
   launch_rms_norm(kernels, stream, params, how.n_rows);
   APR_CUDA(api().cudaStreamSynchronize(stream.get()));

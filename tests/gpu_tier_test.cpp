@@ -19,7 +19,7 @@ using test::MoeStack;
 
 constexpr int64_t kTokenCounts[] = {1, 2, 3, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129};
 constexpr int64_t kMostTokens = 129;
-constexpr float kGuard = -12345.0F;
+using test::kGuard;
 
 Weight weight_of(const MoeStack& matrix) {
   Weight weight;

@@ -14,6 +14,10 @@
 
 namespace apr::test {
 
+// Fills outputs and what is around them: a kernel that leaves one out or writes past the end is
+// seen.
+inline constexpr float kGuard = -12345.0F;
+
 // Why no GPU can be used; empty where device 0 can, which then is this thread's.
 inline std::string missing_gpu() {
   const cuda::Readiness readiness = cuda::check_readiness(0);
