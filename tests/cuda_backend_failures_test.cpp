@@ -117,7 +117,9 @@ class BackendFailures : public testing::Test {
     return calls;
   }
 
-  void fail_each_call(const CudaBackendOptions& options) const {
+  // `also`: calls that must have been among them.
+  void fail_each_call(const CudaBackendOptions& options,
+                      const std::vector<const char*>& also = {}) const {
     const Outcome good = run(options, -1);
     ASSERT_EQ(good.message, "");
     std::set<std::string> seen;
@@ -150,6 +152,9 @@ class BackendFailures : public testing::Test {
           "cudaEventRecord",     "cudaEventSynchronize"}) {
       EXPECT_TRUE(seen.contains(call)) << call << " was never made to fail";
     }
+    for (const char* call : also) {
+      EXPECT_TRUE(seen.contains(call)) << call << " was never made to fail";
+    }
   }
 
   const std::vector<std::byte> image_;
@@ -167,6 +172,19 @@ class ExpertBackendFailures : public BackendFailures {
 
 TEST_F(ExpertBackendFailures, WithSixteenBitWeightsKept) {
   fail_each_call({.context = 64, .prefill_gemm = PrefillGemm::kF16});
+}
+
+class PlainBackendFailures : public BackendFailures {  // without QK-norm, which FP8 is not for
+ protected:
+  PlainBackendFailures() : BackendFailures("tiny-qwen2-legacy") {}
+};
+
+TEST_F(PlainBackendFailures, WithEightBitWeightsKept) {
+  fail_each_call(
+      {.context = 64, .prefill_gemm = PrefillGemm::kFp8},
+      {"cublasLtCreate", "cublasLtMatmulDescCreate", "cublasLtMatmulDescSetAttribute",
+       "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceSetAttribute",
+       "cublasLtMatrixLayoutCreate", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"});
 }
 
 TEST_F(BackendFailures, InExactMode) {
