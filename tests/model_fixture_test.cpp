@@ -77,8 +77,12 @@ TEST_P(Fixture, GreedyIdsEqualReferences) {
 }
 
 TEST_P(Fixture, LogitsAreWithinExactBounds) {
+  const auto path = test::ref_path(GetParam() + ".logits.f32");
+  if (!path) {
+    GTEST_SKIP() << "SKIPPED: " << GetParam() << ".logits.f32 is not here";
+  }
   const auto refs = reference(".logits.json");
-  const std::vector<float> expected = test::load_f32(*test::ref_path(GetParam() + ".logits.f32"));
+  const std::vector<float> expected = test::load_f32(*path);
   const size_t vocab = refs["vocab"].get<size_t>();
   size_t row = 0;
   for (const std::string part : {"short", "long"}) {
