@@ -94,7 +94,7 @@ class Fit(Base):
 
     def test_text(self):
         text = self.answered("fit", MODEL, "--vram", "24G").decode()
-        for word in ("weights", "prefill weights", "KV cache", "recurrent states", "workspace",
+        for word in ("weights", "prefill weights", "KV cache", "recurrent states", "workspace", "libraries",
                      "reserve", "need", "planned", "free", "batched", "largest context"):
             self.assertIn(word, text)
 

@@ -87,7 +87,8 @@ Json fit_json(const cuda::PrefillDecision& decision) {
         {"cache_bytes", memory.bytes(MemoryUse::kHalfWeights)},
         {"kv_bytes", memory.bytes(MemoryUse::kKv)},
         {"states_bytes", memory.bytes(MemoryUse::kStates)},
-        {"workspace_bytes", memory.bytes(MemoryUse::kWorkspace)}}},
+        {"workspace_bytes", memory.bytes(MemoryUse::kWorkspace)},
+        {"libraries_bytes", memory.bytes(MemoryUse::kLibraries)}}},
       {"fits", planned_bytes <= decision.free_bytes},
       {"decision", decision.refusal.empty() ? prefill_path_name(decision.choice.path) : "refused"},
       {"precision", cuda::prefill_gemm_name(decision.gemm)},
@@ -108,6 +109,7 @@ std::string fit_text(const Json& json) {
   row("KV cache", "kv_bytes");
   row("recurrent states", "states_bytes");
   row("workspace", "workspace_bytes");
+  row("libraries", "libraries_bytes");
   row("reserve", "reserve_bytes");
   text += fmt::format("{:<22}{:>12}{:>12}   of {} free\n", "total", bytes(json["need_bytes"]),
                       bytes(json["planned_bytes"]), bytes(json["free_bytes"]));

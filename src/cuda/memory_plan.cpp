@@ -47,6 +47,7 @@ void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gem
       memory.add(MemoryUse::kHalfWeights, n_bytes);
     }
   }
+  memory.add(MemoryUse::kLibraries, kCublasOwnBytes);
   const ProjectionSizes sizes =
       projection_sizes(groups, gemm, kept, prefill.target.max_rows, kMostWeightScratchBytes);
   for (const uint64_t n_bytes : {kCublasBytes, sizes.largest, sizes.weight_scratch, sizes.x,
@@ -118,7 +119,7 @@ uint64_t MemoryPlan::bytes(MemoryUse use) const {
 uint64_t MemoryPlan::asked_bytes() const {
   uint64_t total = 0;
   for (const Allocation& allocation : allocations) {
-    total += allocation.n_bytes;
+    total += allocation.use == MemoryUse::kLibraries ? 0 : allocation.n_bytes;
   }
   return total;
 }

@@ -21,6 +21,7 @@ enum class MemoryUse {
   kKv,           // keys and values of the whole context
   kStates,       // of recurrent layers, doubled: of this step and the one before
   kWorkspace,    // intermediate results and scratch
+  kLibraries,    // what cuBLAS takes for itself
 };
 
 struct MemoryPlan {
@@ -32,7 +33,7 @@ struct MemoryPlan {
 
   void add(MemoryUse use, uint64_t n_bytes);
   uint64_t bytes(MemoryUse use) const;
-  uint64_t asked_bytes() const;
+  uint64_t asked_bytes() const;  // by us: without the libraries' own
   // Rounded as the driver does: to 512 bytes; from 1 MiB on to whole pages of 2 MiB.
   uint64_t planned_bytes() const;
 };
