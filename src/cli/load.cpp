@@ -84,12 +84,6 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
     log_note(fmt::format("{} multi-token-prediction block{} of the file left out",
                          model.desc().n_mtp_layers, model.desc().n_mtp_layers == 1 ? "" : "s"));
   }
-  if (choice.used_gpu() && choice.requested != "gpu" && model.desc().moe.n_experts > 0) {
-    choice.ran = "cpu";
-    choice.reason =
-        "the GPU's kernels for mixtures of experts have not yet been run on a card; --gpu tries "
-        "them, apr parity compares them with the CPU";
-  }
   if (choice.used_gpu()) {
     try {
       return cuda::make_cuda_backend(model, {.device = choice.device,
