@@ -314,6 +314,30 @@ TEST_F(Gated, RefusesAForcedGpuOnThePrompt) {
   EXPECT_TRUE(receipts().empty());
 }
 
+TEST_F(Gated, JudgesTheKernelsOfALongPromptAsWell) {
+  prompt_ = arbitrary_ids(model_->desc().n_tokens, 90);
+  const RefusedBackend refused = refusal([](const EngineOptions&) {
+    return Alteration{.change = [](int64_t position, int64_t n_rows, std::span<float> logits) {
+      if (position == 9 && n_rows == 90) {
+        test::turn_away(logits, 0.9);
+      }
+    }};
+  });
+  EXPECT_EQ(refused.exit_code(), 14);
+  EXPECT_NE(std::string(refused.what()).find("at position 9 "), std::string::npos);
+  // A receipt of a short prompt is not one of a long prompt; the other way it is.
+  const std::vector<TokenId> long_prompt = prompt_;
+  prompt_.resize(30);
+  run(true);
+  prompt_ = long_prompt;
+  const Admitted admitted = run(true);
+  EXPECT_TRUE(printed("shorter prompts")) << lines_;
+  EXPECT_EQ(admitted.parity.positions, 1 + 64 + 63);
+  EXPECT_EQ(run(true).parity.source, "receipt");
+  prompt_.resize(30);
+  EXPECT_EQ(run(true).parity.source, "receipt");
+}
+
 // A step of one token alone: what a bad cache would do.
 TEST_F(Gated, RefusesADecodeStepThatIsOther) {
   const RefusedBackend refused = refusal([](const EngineOptions&) {

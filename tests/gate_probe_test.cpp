@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <cstdio>
 
+#include "apr/plan.h"
 #include "generate/logit_rows.h"
 #include "support/altered_backend.h"
 #include "support/expect_error.h"
+#include "support/faulty_backend.h"
 #include "support/fixtures.h"
+#include "support/gguf_writer.h"
 
 namespace apr {
 namespace {
@@ -23,7 +28,7 @@ class GateProbe : public testing::Test {
 
   std::unique_ptr<Backend> cpu(KernelSet kernels = KernelSet::kFast) const {
     return make_cpu_backend(
-        model_, {.n_threads = 1, .context = 66, .max_logit_rows = 65, .kernels = kernels});
+        model_, {.n_threads = 1, .context = 130, .max_logit_rows = 65, .kernels = kernels});
   }
   std::vector<TokenId> ids(int64_t n_ids) const {
     return arbitrary_ids(model_.desc().n_tokens, n_ids);
@@ -56,6 +61,32 @@ TEST_P(GateProbeOfEach, FindsTheCpuLikeItselfWhateverItsLimits) {
     EXPECT_EQ(backend.n_forwards, n_forwards) << max_rows << ' ' << max_logit_rows;
     EXPECT_EQ(backend.n_past(), 0);
     EXPECT_EQ(oracle->n_past(), 0);
+    EXPECT_EQ(result.wrong_route, "");
+  }
+}
+
+TEST_P(GateProbeOfEach, SeesTheKernelsOfLongPrompts) {
+  const std::vector<TokenId> probe = ids(8);
+  for (const int64_t max_logit_rows : {3, 64}) {
+    const auto oracle = cpu();
+    AlteredBackend backend(cpu(), {.change =
+                                       [](int64_t position, int64_t n_rows, std::span<float> row) {
+                                         if (n_rows == 129 && position == 7) {
+                                           test::turn_away(row, 0.7);
+                                         }
+                                       },
+                                   .max_logit_rows = max_logit_rows});
+    const ProbeResult result = run_probe(*oracle, backend, {probe, true, 129}, nullptr);
+    ASSERT_FALSE(result.failure);
+    ASSERT_EQ(result.positions.size(), 9U);
+    ASSERT_EQ(result.wide.size(), 8U);
+    for (const GatePosition& position : result.positions) {
+      EXPECT_GE(position.cosine, 0.99999);
+    }
+    for (size_t position = 0; position < 8; ++position) {
+      EXPECT_NEAR(result.wide[position].cosine, position == 7 ? 0.7 : 1.0, 1e-5);
+    }
+    EXPECT_EQ(backend.n_past(), 0);
     EXPECT_EQ(result.wrong_route, "");
   }
 }
@@ -136,6 +167,52 @@ TEST_F(GateProbeOfOne, EndsWhenCancelled) {
   const std::atomic<bool> cancel = true;
   EXPECT_TRUE(run_probe(*oracle, *backend, {ids(8), true}, &cancel).cancelled);
   EXPECT_EQ(backend->n_past(), 0);
+}
+
+// What the first token hides: there a turn by no angle, and a softmax of one.
+TEST_F(GateProbeOfOne, SeesInThePromptWhatTheFirstTokenHides) {
+  const auto original = [] { return test::open_gguf(*test::model_path("tiny-qwen3-kmix")); };
+  test::GgufWriter steep = test::GgufWriter::copy_of(original());  // of another softmax scale
+  for (test::WriterTensor& tensor : steep.tensors()) {
+    if (tensor.name.ends_with("attn_q_norm.weight")) {
+      for (size_t at = 0; at < tensor.data.size(); at += sizeof(float)) {
+        float weight = 0.0F;
+        std::memcpy(&weight, &tensor.data[at], sizeof weight);
+        weight *= 8.0F;
+        std::memcpy(&tensor.data[at], &weight, sizeof weight);
+      }
+    }
+  }
+  test::GgufWriter turned = test::GgufWriter::copy_of(original());  // of other angles
+  turned.set("qwen3.rope.freq_base", 2.0F);
+  for (const test::GgufWriter& writer : {steep, turned}) {
+    const std::vector<std::byte> image = writer.bytes();
+    const Model faulty(test::open_gguf_image(image));
+    const auto oracle = cpu(), backend = make_cpu_backend(faulty, {.context = 66});
+    const ProbeResult result = run_probe(*oracle, *backend, {ids(24), true}, nullptr);
+    EXPECT_GE(result.positions[0].cosine, 0.99999);
+    const GuardVerdict verdict = judge_guard(result.positions);
+    EXPECT_TRUE(verdict.rejected);
+    std::printf("  %s\n", describe_rejection(verdict).c_str());
+  }
+}
+
+// Another expert than the router's logits allow is not taken over: its logits are judged.
+TEST(GateProbeOfExperts, JudgesAWrongChoiceAsItIs) {
+  const Model model(test::open_gguf(*test::model_path("tiny-qwen3moe-mix")));
+  const Plan plan = build_plan(model);
+  const CpuBackendOptions options{.n_threads = 1, .context = 66, .max_logit_rows = 65};
+  const auto oracle = make_cpu_backend(model, options), inner = make_cpu_backend(model, options);
+  test::Fault fault;
+  fault.n_experts = model.desc().moe.n_experts;
+  while (plan.ops[static_cast<size_t>(++fault.op_idx)].kind != OpKind::kMoeRoute) {
+  }
+  test::FaultyBackend backend(*inner, fault);
+  const ProbeResult result =
+      run_probe(*oracle, backend, {arbitrary_ids(model.desc().n_tokens, 24), true}, nullptr);
+  EXPECT_TRUE(backend.was_planted());
+  EXPECT_NE(result.wrong_route, "");
+  EXPECT_LT(judge_guard(result.positions).min_cosine, 0.9999);
 }
 
 }  // namespace

@@ -161,5 +161,32 @@ TEST(Guard, ProbesTheEndOfThePrompt) {
   EXPECT_TRUE(guard_probe({}, std::nullopt).empty());
 }
 
+TEST(Guard, JudgesTheWideBatchToo) {
+  const std::vector<GatePosition> good = {position(1.0), position(0.99), position(0.99)};
+  const std::vector<GatePosition> bad = {position(0.0), position(0.99), position(0.5)};
+  const GuardVerdict verdict = judge_guard(good, bad);
+  EXPECT_TRUE(verdict.rejected);
+  EXPECT_EQ(verdict.first_bad, 2);
+  EXPECT_EQ(verdict.n_judged, 4);
+  EXPECT_EQ(verdict.min_cosine, 0.5);
+  EXPECT_EQ(judge_guard(bad, good).first_bad, 2);
+  EXPECT_FALSE(judge_guard(good, good).rejected);
+}
+
+TEST(Guard, StandsForThePromptInABatchOfItsKernels) {
+  EXPECT_EQ(guard_batch_rows(20, 2048), 20);
+  EXPECT_EQ(guard_batch_rows(200, 2048), 200);
+  EXPECT_EQ(guard_batch_rows(9000, 2048), 512);
+  EXPECT_EQ(guard_batch_rows(9000, 1), 1);
+  const struct {
+    int64_t judged, rows;
+    bool covered;
+  } rows[] = {{20, 64, true},    {64, 65, false}, {65, 128, true}, {128, 129, false},
+              {129, 2048, true}, {512, 20, true}, {65, 20, true},  {1, 64, true}};
+  for (const auto& [judged, n_rows, covered] : rows) {
+    EXPECT_EQ(covers_rows(judged, n_rows), covered) << judged << ' ' << n_rows;
+  }
+}
+
 }  // namespace
 }  // namespace apr
