@@ -104,6 +104,24 @@ TEST(ParityBounds, OfDefaultMode) {
   EXPECT_NE(position_failure(parity, bounds), "");
 }
 
+TEST(ParityBounds, OfEightBitActivationsAllowTenTimesTheDistance) {
+  const ParityBounds bounds = parity_bounds(false, true, true);
+  LogitsParity parity = good();
+  parity.kl = 1.0;
+  parity.cosine = 0.99901;
+  EXPECT_TRUE(judge(std::vector{parity}, bounds).passed);
+  parity.cosine = 0.99899;
+  EXPECT_FALSE(judge(std::vector{parity}, bounds).passed);
+  parity = good();
+  parity.id = 8;
+  parity.margin = 0.158;
+  EXPECT_EQ(position_failure(parity, bounds), "");
+  parity.margin = 0.159;
+  EXPECT_NE(position_failure(parity, bounds), "");
+  // Exact mode has none.
+  EXPECT_EQ(parity_bounds(true, true, true).min_cosine, 0.99999);
+}
+
 TEST(ParityVerdict, NamesTheFirstBadPositionAndListsNearTies) {
   std::vector<LogitsParity> positions(4, good());
   positions[1].id = 8;

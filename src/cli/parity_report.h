@@ -28,7 +28,10 @@ struct ParityReport {
   ParityVerdict verdict;
   std::optional<OpParityReport> ops;
 
-  ParityBounds bounds() const { return parity_bounds(exact, trained); }
+  bool eight_bit() const {  // activations of the prefill
+    return prefill_gemm.is_object() && prefill_gemm["ran"] == "dp4a";
+  }
+  ParityBounds bounds() const { return parity_bounds(exact, trained, eight_bit()); }
   std::string route_failure() const;  // the first; empty: none
   bool passed() const {
     return verdict.passed && route_failure().empty() && (!ops || ops->passed());
