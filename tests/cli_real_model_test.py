@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Qwen2.5-Coder-0.5B through the program: the ids of the reference, a prompt of 20,000 tokens in bounded memory. A loud
-skip without APR_REAL_MODEL_PATH, which tools/test.sh sets where APR_REAL_MODEL=1."""
+skip without APR_REAL_MODEL_PATH, which tools/test.sh sets where APR_REAL_MODEL=1. On the CPU, with APR_REQUIRE_GPU=1 on
+the GPU."""
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import unittest
 from support.cli import APR, Base, DATA, main
 
 MODEL = os.environ.get("APR_REAL_MODEL_PATH")
+BACKEND = "--gpu" if os.environ.get("APR_REQUIRE_GPU") == "1" else "--no-gpu"
 N_LONG = 20000
 LIMIT_S = 1500
 
@@ -17,7 +19,7 @@ LIMIT_S = 1500
 @unittest.skipUnless(MODEL, "SKIPPED: set APR_REAL_MODEL=1 (and APR_REAL_MODEL_PATH) to run the real model")
 class RealModel(Base):
     def run_json(self, *args, stdin=b""):
-        process = subprocess.run([APR, *args, "--json", "--no-gpu"], input=stdin, stdout=subprocess.PIPE,
+        process = subprocess.run([APR, *args, "--json", BACKEND], input=stdin, stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, timeout=LIMIT_S)
         self.check(process, 0)
         return json.loads(process.stdout)
