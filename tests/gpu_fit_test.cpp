@@ -58,8 +58,8 @@ TEST(GpuPrefillPaths, Agree) {
 }
 
 // Memory taken, less what the card holds with an idle context and its libraries, within
-// [0.95, 1.02] of the plan: three paths of two real shapes (weights are zero: no value matters) at
-// contexts of 2K and 32K, each filled.
+// [0.95, 1.02] of the plan: three paths of three real shapes (weights are zero: no value matters)
+// at contexts of 2K and 32K, each filled.
 TEST(GpuMemoryPlan, IsWhatIsTaken) {
   APR_NEED_GPU();
   {  // What the libraries load at their first products stays: it is of the idle context.
@@ -67,7 +67,7 @@ TEST(GpuMemoryPlan, IsWhatIsTaken) {
     CudaBackend backend(model, {.context = 512, .prefill_gemm = PrefillGemm::kF16});
     feed(backend, std::vector<TokenId>(500, 1));
   }
-  for (const auto& shape : {test::kQwen3Small, test::kQwen3Large}) {
+  for (const auto& shape : {test::kQwen3Small, test::kQwen3Medium, test::kQwen3Large}) {
     const test::TempFolder folder;
     test::dense_writer(shape).write_sparse(folder / "model.gguf");
     const Model model(test::open_gguf(folder / "model.gguf"));

@@ -17,8 +17,9 @@ struct DenseShape {
   bool tied_head = true;
 };
 
-inline constexpr DenseShape kQwen3Small{2048, 28, 16, 8, 6144, 40960};  // of 1.7e9 weights
-inline constexpr DenseShape kQwen3Large{.model_dim = 4096,              // of 8e9
+inline constexpr DenseShape kQwen3Small{2048, 28, 16, 8, 6144, 40960};   // of 1.7e9 weights
+inline constexpr DenseShape kQwen3Medium{2560, 36, 32, 8, 9728, 40960};  // of 4e9
+inline constexpr DenseShape kQwen3Large{.model_dim = 4096,               // of 8e9
                                         .n_layers = 36,
                                         .n_heads = 32,
                                         .n_kv_heads = 8,
