@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from support.cli import ANSWER, APR, Base, EXAMPLE, LIMIT_S, main, MODEL, run
+from support.cli import ANSWER, APR, Base, DATA, EXAMPLE, LIMIT_S, main, MODEL, run
 
 REQUIRED = os.environ.get("APR_REQUIRE_GPU", "0") not in ("", "0")
 
@@ -75,6 +75,22 @@ class OnGpu(Base):
             report = self.answered_json("parity", MODEL, *flags)
             self.assertTrue(report["passed"], report["reason"])
             self.assertEqual(report["backend"]["ran"], "gpu")
+
+    def test_parity_of_experts(self):
+        model = os.path.join(DATA, "models", "tiny-qwen3moe-mix.gguf")
+        for flags in ([], ["--exact"], ["--lengths", "1..9,63..65,200"], ["--exact", "--lengths", "1..9,64,200"],
+                      ["--per-op"], ["--per-op", "--exact"]):
+            report = self.answered_json("parity", model, "--gpu", *flags)
+            self.assertTrue(report["passed"], report["reason"])
+            self.assertEqual((report["routes"]["failure"], report["routes"]["unsteady_positions"]), ("", 0))
+            print(f"  {flags}: {report['routes']['rerouted_positions']} of {report['routes']['positions']} positions re-routed")
+
+    def test_every_tensor_bit_for_bit_in_both_layouts(self):
+        report = self.answered_json("parity", MODEL, "--tensors")
+        self.assertTrue(report["passed"], report["reason"])
+        self.assertEqual(report["backend"]["ran"], "gpu")
+        layouts = {(row["type"], row["layout"]) for row in report["types"]}
+        self.assertTrue({("Q4_K", "planes"), ("Q4_K", "raw"), ("F32", "raw")} <= layouts, layouts)
 
     def test_bench(self):
         prompt, decode = self.answered_json("bench", MODEL, "--gpu", "-p", "128", "-n", "16", "-r", "2")

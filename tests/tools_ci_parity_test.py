@@ -17,6 +17,7 @@ import json, os, sys, time
 args = sys.argv[1:]
 faults = json.loads(os.environ.get("FAULTS", "{}"))
 gemm = os.environ.get("APR_QWEN35_PREFILL_GEMM", "")
+assert args[0] in ("doctor", "--help") or not {"SKIP_PARITY_GATE", "FP8_PREFILL"} & set(os.environ)
 gpu = "--gpu" in args
 mode = "exact" if "--exact" in args else gemm if gemm in ("f32", "dp4a") else "default"
 verb = "dequant" if "--tensors" in args else "judge" if "--ids" in args else args[0]
@@ -74,7 +75,8 @@ class CiParity(unittest.TestCase):
         self.folder = folder.name
         self.env = {"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin", "APR_BUILD": self.folder,
                     "APR_PARITY_RESULTS": self.path("results"), "CALLS": self.path("calls"), "APR_COMMIT": "abc",
-                    "APR_QWEN35_PREFILL_GEMM": "dp4a"}  # of the caller: no cell has it unasked
+                    # Of the caller: no cell has these unasked.
+                    "APR_QWEN35_PREFILL_GEMM": "dp4a", "SKIP_PARITY_GATE": "1", "FP8_PREFILL": "1"}
         self.file("apr", APR % sys.executable)
         os.chmod(self.path("apr"), 0o755)
         self.model = self.file("m.gguf", "weights")

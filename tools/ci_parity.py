@@ -20,6 +20,9 @@ SHORT_PROMPT = "Ships carry barrels over the sea:"  # the plain loops are slow
 N_ANSWER = 32
 QUESTION = "What is 17 + 25?\n/quit\n"
 GEMM = "APR_QWEN35_PREFILL_GEMM"
+# What would change a cell unasked.
+VARIABLES = {GEMM, "APR_QWEN35_PREFILL_ATTENTION", "APR_QWEN35_SESSION_PREFILL", "BATCHED_PREFILL", "FP8_PREFILL",
+             "SKIP_PARITY_GATE"}
 PASS, FAIL, SKIP = "PASS", "FAIL", "SKIP"
 
 
@@ -54,7 +57,7 @@ class Checker:
         """Runs apr for a cell; (exit code, stdout). What it leaves running when the time is up is killed."""
         command = [self.apr, *arguments]
         cell.commands.append(command)
-        environment = {key: value for key, value in os.environ.items() if key != GEMM}
+        environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               errors="replace", env=environment | cell.environment(), start_new_session=True) as process:
             try:
