@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "generate/logit_rows.h"
+#include "generate/parity_ops.h"
 #include "support/fixtures.h"
 
 namespace apr {
@@ -290,6 +291,22 @@ TEST_F(SequenceOfExperts, ThatIsNotTheSameTwiceIsCounted) {
       compare_sequence(oracle, backend, kPrompt, kDecode, all_, n_tokens_, {});
   EXPECT_EQ(parity.n_unsteady, kPrompt + kDecode - choice.position);
   EXPECT_FALSE(judge(parity.positions, parity_bounds(true, true)).passed);
+}
+
+TEST_F(SequenceOfExperts, OpByOpTheSameRuleHolds) {
+  const auto ids = arbitrary_ids(n_tokens_, kPrompt);
+  const OtherChoice nearest = find(1, kPrompt, true), farthest = find(1, kPrompt, false);
+  ASSERT_LT(nearest.gap, op_bound(OpKind::kMoeRoute, false));
+  ASSERT_GT(farthest.gap, op_bound(OpKind::kMoeRoute, false));
+  OtherBackend near(*inner_, nearest);
+  OpParityReport report = compare_ops(*oracle_backend_, near, ids, 1, false, nullptr);
+  EXPECT_TRUE(report.passed());
+  EXPECT_EQ(report.rerouted, (ReroutedLayers{{nearest.position, {nearest.layer_idx}}}));
+  OtherBackend far(*inner_, farthest);
+  report = compare_ops(*oracle_backend_, far, ids, 1, false, nullptr);
+  ASSERT_FALSE(report.failed.empty());
+  EXPECT_EQ(report.failed[0].op, fmt::format("blk.{}.ffn_expert_ids", farthest.layer_idx));
+  EXPECT_TRUE(report.rerouted.empty());
 }
 
 TEST(SequenceWithoutExperts, IsNotWatchedAndNeedsOnePass) {

@@ -181,6 +181,14 @@ def find_models(arguments):
     return models
 
 
+def sha256_of(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 22):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def facts_of(model):
     """Which file this was: all parts' names, sizes, times of change and hashes; nothing of the program's own model."""
     part = re.search(r"-\d+(-of-\d+\.gguf)$", model)
@@ -188,10 +196,8 @@ def facts_of(model):
     files = []
     for path in paths:
         try:
-            with open(path, "rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             info = os.stat(path)
-            files.append({"path": path, "bytes": info.st_size, "mtime": info.st_mtime, "sha256": sha256})
+            files.append({"path": path, "bytes": info.st_size, "mtime": info.st_mtime, "sha256": sha256_of(path)})
         except OSError as error:
             files.append({"path": path, "error": str(error)})
     return files
@@ -235,8 +241,7 @@ def main():
     cuda = doctor["cuda"]
     devices = {"cpu": doctor["cpu"]["backend"],
                "gpu": "; ".join(f"{d['name']} ({d['architecture']})" for d in cuda["devices"]) or "none"}
-    with open(apr, "rb") as file:
-        apr_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    apr_facts = {**doctor["build"], "commit": commit(), "sha256": sha256_of(apr)}
     checker = Checker(apr, limit_s, os.environ.get("APR_LENGTHS", "1..64,127,255,511"))
     cells = [cell for model in models for cell in cells_of(model, has_chat, not arguments.cpu_only)]
     results.mkdir(parents=True, exist_ok=True)
@@ -254,7 +259,7 @@ def main():
                    "backend": cell.backend, "mode": cell.mode, "device": devices[cell.backend], "status": status,
                    "reason": reason, "seconds": round(seconds, 3), "limit_seconds": limit_s,
                    "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                   "apr": {**doctor["build"], "commit": commit(), "sha256": apr_sha256},
+                   "apr": apr_facts,
                    "commands": cell.commands, "environment": cell.environment(), "stderr": cell.stderr,
                    "answers": cell.answers}
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{pathlib.Path(cell.model).stem}-{cell.name}")
