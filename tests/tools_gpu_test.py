@@ -58,7 +58,7 @@ class Scripts(unittest.TestCase):
 
     def test_everything_passes_and_a_missing_sanitizer_is_said(self):
         lines = self.check(0, "m.gguf")
-        n_checks = 1 + len(self.gpu_tests) + 1 + 3 * 8 + 3
+        n_checks = 1 + len(self.gpu_tests) + 1 + 3 * 8 + 4
         self.assertEqual(len(lines), n_checks + 1)
         if not any(os.path.exists(f"/usr/local/cuda{v}/bin/compute-sanitizer") for v in ("", "-13.0")):
             self.assertRegex(lines[-1], rf"^{n_checks - 24} passed, 0 failed, 24 not run, of {n_checks} checks")
@@ -66,7 +66,8 @@ class Scripts(unittest.TestCase):
         self.assertIn("Card, sm_90a", lines[0])
         with open(self.path("calls"), encoding="utf-8") as file:
             calls = file.read().splitlines()
-        self.assertEqual(calls, ["parity m.gguf --gpu --lengths 1..64,127,255,511",
+        self.assertEqual(calls, ["parity m.gguf --gpu --tensors",
+                                 "parity m.gguf --gpu --lengths 1..64,127,255,511",
                                  "parity m.gguf --gpu --lengths 1..64,127,255,511 --exact",
                                  "parity m.gguf --gpu --per-op"])
 

@@ -47,7 +47,7 @@ if [[ $parts == *" parity "* ]]; then
     for spec in ${APR_SYNTH:-qwen3-0.6b:Q4_K_M qwen2.5-1.5b:Q4_K_M:8}; do models+=("synth:$spec"); done
   fi
   for model in "${models[@]}"; do
-    for mode in default exact per-op; do checks+=("parity-$mode $model"); done
+    for mode in tensors default exact per-op; do checks+=("parity-$mode $model"); done
   done
 fi
 
@@ -173,12 +173,13 @@ for check in "${checks[@]}"; do
         continue
       fi
       case $kind in
+        parity-tensors) options=(--tensors) ;;
         parity-default) options=(--lengths "$lengths") ;;
         parity-exact) options=(--lengths "$lengths" --exact) ;;
         parity-per-op) options=(--per-op) ;;
       esac
       if timeout "$limit" "$build/apr" parity "$path" --gpu "${options[@]}" > "$log" 2>&1; then
-        report PASS "$check" $((SECONDS - start)) "$(grep -m 1 '^logits ' "$log")"
+        report PASS "$check" $((SECONDS - start)) "$(grep -m 1 -E '^(logits|tensors) ' "$log")"
       else
         report FAIL "$check" $((SECONDS - start)) "$(last_words "$log")"
       fi ;;
