@@ -53,7 +53,9 @@ class Gated : public testing::Test {
                               TokenId{2}, revalidate_,  nullptr, progress};
     testing::internal::CaptureStderr();
     try {
-      Admitted admitted = admit(request, choice_, [&](const EngineOptions& engine, BackendChoice&) {
+      const auto make = [&](const EngineOptions& engine,
+                            BackendChoice&) -> std::unique_ptr<Backend> {
+        fp8_ = has_fp8_ && !engine.fp8_prefill_off;
         ++n_made_;
         if (n_made_ > most_made_) {
           throw RefusedBackend(ErrorCode::kBackendUnavailable, "planted refusal");
@@ -61,7 +63,8 @@ class Gated : public testing::Test {
         return std::make_unique<test::AlteredBackend>(
             make_cpu(*model_, engine, 100, 65),
             alteration ? alteration(engine) : Alteration{.max_logit_rows = 1});
-      });
+      };
+      Admitted admitted = admit(request, choice_, {make, [&](const Backend&) { return fp8_; }});
       lines_ = testing::internal::GetCapturedStderr();
       EXPECT_EQ(admitted.backend->n_past(), 0);
       return admitted;
@@ -107,6 +110,7 @@ class Gated : public testing::Test {
   bool revalidate_ = false;
   BackendChoice choice_;
   int n_made_ = 0, most_made_ = 9;
+  bool has_fp8_ = false, fp8_ = false;  // asked for, and what the last backend runs
   std::string lines_;
 };
 
@@ -370,6 +374,31 @@ TEST_F(Gated, TakesTheCpuOnThePromptWhereTheGpuIsNotForced) {
   }
 }
 
+TEST_F(Gated, MeasuresFp16WhereFp8IsRejected) {
+  const auto with_cosines = [](double fp8, double fp16) {
+    return
+        [=](const EngineOptions& engine) { return turned(5, engine.fp8_prefill_off ? fp16 : fp8); };
+  };
+  has_fp8_ = true;
+  const Admitted admitted = run(true, with_cosines(0.93, 0.999));
+  EXPECT_EQ(n_made_, 2);
+  EXPECT_EQ(admitted.parity.status, "PASS");
+  EXPECT_NEAR(*admitted.parity.min_cosine, 0.999, 1e-4);
+  EXPECT_TRUE(printed("with FP8 products at position 5")) << lines_;
+  EXPECT_NE(choice_.reason.find("FP16 products, as FP8 fails parity"), std::string::npos);
+  revalidate_ = true;  // what stands for the GPU says nothing of FP8, so its receipts do not
+  EXPECT_EQ(refusal(with_cosines(0.93, 0.94)).exit_code(), 14);  // FP16 is judged
+  EXPECT_EQ(n_made_, 2);
+  EXPECT_EQ(refusal(with_cosines(0.89, 0.999)).exit_code(), 14);  // not FP8's doing
+  EXPECT_EQ(n_made_, 1);
+  has_fp8_ = false;
+  EXPECT_EQ(refusal(with_cosines(0.93, 0.999)).exit_code(), 14);
+  EXPECT_EQ(n_made_, 1);
+  has_fp8_ = true;
+  most_made_ = 1;  // no memory for another: the first verdict stands
+  EXPECT_EQ(refusal(with_cosines(0.93, 0.999)).exit_code(), 14);
+}
+
 TEST_F(Gated, IsClosedWhereTheGpuFails) {
   const struct {
     int64_t from_rows;
@@ -416,10 +445,10 @@ TEST_F(Gated, LeavesACpuRunAlone) {
   Progress progress(true);
   const GateRequest request{*model_,    "model.gguf", engine_, 100,     prompt_,
                             TokenId{2}, false,        nullptr, progress};
-  const Admitted admitted =
-      admit(request, choice_, [&](const EngineOptions& engine, BackendChoice&) {
-        return make_cpu(*model_, engine, 100, 1);
-      });
+  const auto make = [&](const EngineOptions& engine, BackendChoice&) {
+    return make_cpu(*model_, engine, 100, 1);
+  };
+  const Admitted admitted = admit(request, choice_, {make, [](const Backend&) { return false; }});
   EXPECT_EQ(admitted.parity.status, "not-run");
   EXPECT_TRUE(std::filesystem::is_empty(cache_.path()));
 }

@@ -27,10 +27,10 @@ bool is_skipped() {
 
 class Gates {
  public:
-  Gates(const GateRequest& request, BackendChoice& choice, const MakeBackend& make)
+  Gates(const GateRequest& request, BackendChoice& choice, const GateBackends& backends)
       : request_(request),
         choice_(choice),
-        make_(make),
+        backends_(backends),
         engine_(request.engine),
         guarded_(guard_probe(request.prompt, request.bos)) {}
 
@@ -55,7 +55,7 @@ class Gates {
 
   const GateRequest& request_;
   BackendChoice& choice_;
-  const MakeBackend& make_;
+  const GateBackends& backends_;
   EngineOptions engine_;          // of the backend in use
   std::vector<TokenId> guarded_;  // what the guard feeds
   std::unique_ptr<Backend> backend_;
@@ -65,7 +65,7 @@ class Gates {
 };
 
 Admitted Gates::run() {
-  backend_ = make_(engine_, choice_);
+  backend_ = backends_.make(engine_, choice_);
   request_.progress.clear();
   if (!choice_.used_gpu()) {
     announce(choice_, *backend_);
@@ -205,9 +205,9 @@ bool Gates::pass_guard(Backend& oracle) {
   if (result.failure) {
     return stop_on_failure(result, guarded_.size());
   }
+    const char* path = path_name();  // a rebuild that fails leaves no backend
   GuardVerdict verdict = judge_guard(result.positions, result.wide);
-  const auto facts = cuda::prefill_facts(*backend_);
-  if (may_retry_without_fp8(verdict, is_batched(), facts && facts->precision == "fp8")) {
+  if (may_retry_without_fp8(verdict, is_batched(), backends_.runs_fp8(*backend_))) {
     EngineOptions without = engine_;
     without.fp8_prefill_off = true;
     log_warning(fmt::format("GPU output diverges from CPU with FP8 products at {}; FP16 is tried",
@@ -233,7 +233,7 @@ bool Gates::pass_guard(Backend& oracle) {
   record_.status = "FAILED";
   const std::string message =
       fmt::format("GPU output diverges from CPU at {}, validated via {} prefill",
-                  describe_rejection(verdict), path_name());
+                  describe_rejection(verdict), path);
   refuse(ErrorCode::kBackendUnavailable, message);
   log_warning(message + " — falling back to CPU");
   use_cpu(message);
@@ -260,13 +260,13 @@ ProbeResult Gates::probe(Backend& oracle, std::span<const TokenId> ids, bool wit
 }
 
 // Another backend of the GPU in place of the one that was measured, which goes first: there is
-// memory for one. False where there is none.
+// memory for one. False where it was refused: then there is none at all.
 bool Gates::rebuild(EngineOptions engine) {
   backend_.reset();
   BackendChoice forced = choice_;
   forced.requested = "gpu";
   try {
-    backend_ = make_(engine, forced);
+    backend_ = backends_.make(engine, forced);
     engine_ = engine;
     return true;
   } catch (const RefusedBackend& error) {
@@ -337,14 +337,19 @@ nlohmann::ordered_json ParityRecord::to_json() const {
   return json;
 }
 
-Admitted admit(const GateRequest& request, BackendChoice& choice, const MakeBackend& make) {
-  return Gates(request, choice, make).run();
+Admitted admit(const GateRequest& request, BackendChoice& choice, const GateBackends& backends) {
+  return Gates(request, choice, backends).run();
 }
 
 Admitted admit(const GateRequest& request, BackendChoice& choice) {
-  return admit(request, choice, [&](const EngineOptions& engine, BackendChoice& chosen) {
+  const auto make = [&](const EngineOptions& engine, BackendChoice& chosen) {
     return make_backend(request.model, engine, chosen, request.context, 1);
-  });
+  };
+  const auto runs_fp8 = [](const Backend& backend) {
+    const auto facts = cuda::prefill_facts(backend);
+    return facts && facts->precision == "fp8";
+  };
+  return admit(request, choice, {make, runs_fp8});
 }
 
 }  // namespace apr::cli

@@ -41,16 +41,19 @@ struct Admitted {
   ParityRecord parity;
 };
 
-// Makes the backend that `choice` names: make_backend, in tests another. Asked again for exact
-// kernels, or without FP8, where those that were measured are not good enough.
-using MakeBackend =
-    std::function<std::unique_ptr<Backend>(const EngineOptions& engine, BackendChoice& choice)>;
+// Where backends come from: make_backend and its facts, in tests others.
+struct GateBackends {
+  // Asked again for exact kernels, or with fp8_prefill_off, where those that were measured are not
+  // good enough.
+  std::function<std::unique_ptr<Backend>(const EngineOptions& engine, BackendChoice& choice)> make;
+  std::function<bool(const Backend&)> runs_fp8;  // in its prefill
+};
 
 // A backend for the run, and one line on stderr about which and why. A GPU that fails the load gate
 // or the guard, or that stops, is refused where it was forced: throws RefusedBackend with
 // kParityFailed (the load gate) or kBackendUnavailable. Where it was not forced the CPU runs, and
 // `choice` says so. Throws kInference where the CPU's own logits are not finite; kInterrupted.
-Admitted admit(const GateRequest& request, BackendChoice& choice, const MakeBackend& make);
+Admitted admit(const GateRequest& request, BackendChoice& choice, const GateBackends& backends);
 
 // The same with make_backend.
 Admitted admit(const GateRequest& request, BackendChoice& choice);
