@@ -177,6 +177,20 @@ TEST_F(RunOnTheDouble, OutOfMemoryIs14OrTheCpu) {
   expect_the_cpu("runs on the CPU: ");
 }
 
+// Memory of the cache is taken as the sequence grows.
+TEST_F(RunOnTheDouble, OutOfMemoryInTheAnswerIs14OrTheCpu) {
+  cuda::Api table = test::fake_api();
+  table.cuMemCreate = [](CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
+                         unsigned long long) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  test::CudaDouble cuda(&table);
+  expect_refusal(14, {"--gpu"}, "the GPU failed while 1 token was validated via serial prefill");
+  expect_the_cpu("runs on the CPU: ");
+  ::setenv("SKIP_PARITY_GATE", "1", 1);
+  expect_refusal(14, {"--gpu"}, "cuMemCreate");
+  expect_the_cpu("runs on the CPU: ");
+  EXPECT_TRUE(cuda.alive().empty());
+}
+
 TEST_F(RunOnTheDouble, WithoutADeviceIs14OrTheCpu) {
   test::CudaDouble cuda;
   cuda.n_devices = 0;

@@ -23,7 +23,7 @@ constexpr const char* kShort = "What is 99 - 71?";
 // More than 128 tokens: another kernel multiplies them.
 std::string long_prompt() {
   std::string text;
-  for (int line = 0; line < 40; ++line) {
+  for (int line = 0; line < 12; ++line) {
     text += "The lighthouse keeper counted " + std::to_string(line * 7) + " ships before noon. ";
   }
   return text;
@@ -223,6 +223,11 @@ class FaultyText {
   FaultyText(const std::string& file_part, const std::string& from, const std::string& to) {
     file_part_ = file_part, from_ = from, to_ = to;
     n_planted_ = 0;
+    // Rows of a library that is not loaded yet would be copied as such.
+    for (const cuda::Library library : {cuda::Library::kDriver, cuda::Library::kCublasLt,
+                                        cuda::Library::kCublas, cuda::Library::kNvrtc}) {
+      cuda::require_library(library);
+    }
     inner_ = cuda::api().nvrtcCreateProgram;
     cuda::Api table = cuda::api();
     table.nvrtcCreateProgram = &create_program;

@@ -205,7 +205,7 @@ bool Gates::pass_guard(Backend& oracle) {
   if (result.failure) {
     return stop_on_failure(result, guarded_.size());
   }
-    const char* path = path_name();  // a rebuild that fails leaves no backend
+  const char* path = path_name();  // a rebuild that fails leaves no backend
   GuardVerdict verdict = judge_guard(result.positions, result.wide);
   if (may_retry_without_fp8(verdict, is_batched(), backends_.runs_fp8(*backend_))) {
     EngineOptions without = engine_;
@@ -278,9 +278,10 @@ bool Gates::rebuild(EngineOptions engine) {
 // The GPU gave no logits. False: the CPU runs.
 bool Gates::stop_on_failure(const ProbeResult& result, size_t n_tokens) {
   record_.status = "FAILED";
-  const std::string message = fmt::format(
-      "the GPU failed while {} token{} were validated via {} prefill: {}", n_tokens,
-      n_tokens == 1 ? "" : "s", n_tokens == 1 ? "serial" : path_name(), result.failure->what());
+  const std::string message =
+      fmt::format("the GPU failed while {} token{} validated via {} prefill: {}", n_tokens,
+                  n_tokens == 1 ? " was" : "s were", n_tokens == 1 ? "serial" : path_name(),
+                  result.failure->what());
   refuse(ErrorCode::kBackendUnavailable, message);
   use_cpu(message);
   announce(choice_, *backend_);
@@ -350,6 +351,27 @@ Admitted admit(const GateRequest& request, BackendChoice& choice) {
     return facts && facts->precision == "fp8";
   };
   return admit(request, choice, {make, runs_fp8});
+}
+
+void leave_gpu(const GateRequest& request, BackendChoice& choice, Admitted& admitted,
+               bool has_tokens) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    const bool is_gpus = choice.used_gpu() && error.code() == ErrorCode::kBackendUnavailable;
+    if (is_gpus && choice.requested == "gpu") {
+      throw RefusedBackend(error.code(), fmt::format("{}; --no-gpu runs on the CPU", error.what()),
+                           admitted.parity.to_json());
+    }
+    if (!is_gpus || has_tokens) {
+      throw;
+    }
+    admitted.backend.reset();
+    choice.ran = "cpu";
+    choice.reason = error.what();
+  }
+  admitted.backend = make_cpu(request.model, request.engine, request.context, 1);
+  announce(choice, *admitted.backend);
 }
 
 }  // namespace apr::cli

@@ -58,4 +58,10 @@ Admitted admit(const GateRequest& request, BackendChoice& choice, const GateBack
 // The same with make_backend.
 Admitted admit(const GateRequest& request, BackendChoice& choice);
 
+// To be called while an Error of the answer is handled. Where the GPU stopped before the first
+// token and was not forced, the CPU takes its place, with one line; everything else is thrown on,
+// of a forced GPU as RefusedBackend.
+void leave_gpu(const GateRequest& request, BackendChoice& choice, Admitted& admitted,
+               bool has_tokens);
+
 }  // namespace apr::cli

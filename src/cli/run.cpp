@@ -206,13 +206,9 @@ int RunVerb::run() {
   check_context(model, context);
   check_prompt_fits(static_cast<int64_t>(ids.size()), context, model.desc());
   generate_.per_token_prefill = per_token_prefill();
-  const auto [backend, parity] = admit(
-      {model, model_, engine_, context, ids, tokenizer.bos_id(), revalidate_, cancel, progress},
-      choice);
-  report.backend = choice;
-  report.prefill = prefill_json(*backend);
-  report.prefill_gemm = prefill_gemm_json(*backend);
-  report.parity = parity.to_json();
+  const GateRequest request{model,       model_, engine_, context, ids, tokenizer.bos_id(),
+                            revalidate_, cancel, progress};
+  Admitted admitted = admit(request, choice);
   report.load_ms = ms_since(start);
   progress.clear();
 
@@ -230,10 +226,23 @@ int RunVerb::run() {
     }
     ++n_tokens;
   };
-  progress.show_prefill(0, static_cast<int64_t>(ids.size()));
-  report.result = generate(*backend, tokenizer, ids, generate_, callbacks, cancel);
+  const auto answer = [&] {
+    progress.show_prefill(0, static_cast<int64_t>(ids.size()));
+    report.result = generate(*admitted.backend, tokenizer, ids, generate_, callbacks, cancel);
+  };
+  try {
+    answer();
+  } catch (const Error&) {
+    progress.clear();
+    leave_gpu(request, choice, admitted, n_tokens > 0);
+    answer();
+  }
   report.total_ms = ms_since(start);
   progress.clear();
+  report.backend = choice;
+  report.prefill = prefill_json(*admitted.backend);
+  report.prefill_gemm = prefill_gemm_json(*admitted.backend);
+  report.parity = admitted.parity.to_json();
   print_end(report, context, n_printed_bytes);
   return report.result.finish_reason == FinishReason::kCancelled
              ? static_cast<int>(ErrorCode::kInterrupted)
