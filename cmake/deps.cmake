@@ -27,6 +27,7 @@ target_link_libraries(apr_spdlog INTERFACE apr_fmt Threads::Threads)
 
 add_library(apr_hwy INTERFACE)
 target_include_directories(apr_hwy SYSTEM INTERFACE ${HWY_INCLUDE})
+target_compile_definitions(apr_hwy INTERFACE HWY_IS_DEBUG_BUILD=0)  # its asserts need its library
 
 add_library(apr_pcre2 INTERFACE)
 target_include_directories(apr_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE})

@@ -229,8 +229,8 @@ TEST(FastRowGate, StaysWithinTheBoundInAnyCall) {
 }
 
 TEST(FastRope, EqualsTheReferenceBitForBitInAnyCall) {
-  for (const auto& [head_dim, n_rot] :
-       {std::pair<int64_t, int64_t>{64, 64}, {128, 32}, {20, 10}, {2, 2}}) {
+  for (const auto& dims : {std::pair<int64_t, int64_t>{64, 64}, {128, 32}, {20, 10}, {2, 2}}) {
+    const int64_t head_dim = dims.first, n_rot = dims.second;
     for (const int64_t first : {0, 20000, 1000000}) {
       const int64_t n_rows = 65, row_elems = 3 * head_dim;
       Random random(7);

@@ -24,7 +24,7 @@ using test::kQ8_0;
 using test::one_key;
 using test::put_tensor;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef APR_SANITIZED
 constexpr double kSlowdown = 10.0;
 #else
 constexpr double kSlowdown = 1.0;

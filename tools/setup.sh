@@ -87,10 +87,11 @@ find_cuda_options() {
   fi
 }
 
-# configure_and_build DIR TARGET OPTIONS...: configures quietly, builds with ninja's progress shown.
+# configure_and_build DIR "TARGET..." OPTIONS...: configures quietly, builds with ninja's progress shown.
 configure_and_build() {
-  local dir=$1 target=$2
+  local dir=$1 targets
+  read -ra targets <<< "$2"
   shift 2
   logged "$dir/configure.log" cmake -S . -B "$dir" -G Ninja "$@" || return 1
-  NINJA_STATUS="[$dir %f/%t, %es] " cmake --build "$dir" --target "$target" >&2
+  NINJA_STATUS="[$dir %f/%t, %es] " cmake --build "$dir" --target "${targets[@]}" >&2
 }
