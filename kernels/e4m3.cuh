@@ -23,6 +23,15 @@ APR_DEVICE float e4m3_value(uint32_t code) {
 
 // Codes ascend with their values; an even one also takes the middle below it.
 APR_DEVICE uint8_t nearest_e4m3(float value) {
+  static const struct Middles {
+    double below[0x7f];  // [code]
+    Middles() : below{} {
+      for (uint32_t code = 1; code < 0x7fu; ++code) {
+        below[code] =
+            (static_cast<double>(e4m3_value(code - 1)) + static_cast<double>(e4m3_value(code))) / 2;
+      }
+    }
+  } middles;
   if (value != value) {
     return 0x7f;
   }
@@ -30,8 +39,7 @@ APR_DEVICE uint8_t nearest_e4m3(float value) {
   const double magnitude = negative ? -static_cast<double>(value) : value;
   uint32_t nearest = 0;
   for (uint32_t code = 1; code < 0x7fu; ++code) {
-    const double middle =
-        (static_cast<double>(e4m3_value(code - 1)) + static_cast<double>(e4m3_value(code))) / 2;
+    const double middle = middles.below[code];
     nearest = magnitude > middle || (magnitude == middle && code % 2 == 0) ? code : nearest;
   }
   return static_cast<uint8_t>(negative ? nearest | 0x80u : nearest);
