@@ -101,12 +101,14 @@ struct ProductColumns {
   const float* largest;  // max |weight|, from which the weights' power of two follows
   const float* bias;     // [n_cols] f32 or null
   int32_t first_col, n_cols;
+  int32_t n_splits = 1;  // that are added up, in their order
 };
 
 struct Products {
-  const float* data;  // [n_rows, stride] f32
-  const float* undo;  // [n_rows] f32, of the rows; null: the products are values already
-  int64_t stride;     // elements from one row to the next
+  const float* data;         // [n_rows, stride] f32
+  const float* undo;         // [n_rows] f32, of the rows; null: the products are values already
+  int64_t stride;            // elements from one row to the next
+  int64_t split_stride = 0;  // elements from one split of a sum to the next
 };
 
 constexpr int32_t kMostProductParts = 4;

@@ -69,16 +69,28 @@ struct ProductRow {
   const float* products;  // of the first column
   const float* bias;
   float undo_row, undo_weight;
+  int64_t split_stride;
+  int n_splits;
 
   __device__ ProductRow(const Products& all, const ProductColumns& columns, int64_t row)
       : products(all.data + row * all.stride + columns.first_col),
         bias(columns.bias),
         undo_row(all.undo == nullptr ? 1.0f : all.undo[row]),
-        undo_weight(all.undo == nullptr ? 1.0f : power_to_f16(*columns.largest).down) {}
+        undo_weight(all.undo == nullptr ? 1.0f : power_to_f16(*columns.largest).down),
+        split_stride(all.split_stride),
+        n_splits(columns.n_splits) {}
 
   // The values of columns [col, col + kVector).
   __device__ Lanes<kVector> at(int col) const {
     Lanes<kVector> lanes = Lanes<kVector>::load(products + col);
+#pragma unroll 4
+    for (int split = 1; split < n_splits; ++split) {
+      const Lanes<kVector> more = Lanes<kVector>::load(products + split * split_stride + col);
+#pragma unroll
+      for (int lane = 0; lane < kVector; ++lane) {
+        lanes.v[lane] += more.v[lane];
+      }
+    }
 #pragma unroll
     for (int lane = 0; lane < kVector; ++lane) {
       // One power after the other: together they may leave the range of f32 though the value is in.

@@ -1,17 +1,16 @@
 // Computes  products[token, first_col + row] = x[token] w[row] * 2^e of the weights, for few tokens
 // Reads     w [n_rows, n_cols] of one block type T, as planes, once for each 64 tokens; x as f16
-// Writes    products f32; partials, arrived
-// How       the work is the row tiles of all parts by their units of 256 columns, in one line that
-//           the blocks share evenly. Of each item a block copies weights and x asynchronously into
-//           a ring; each warp decodes 32 rows of its share of the columns (small_gemm_step.cuh).
-//           A tile that several blocks have a piece of is added up by the last of them, in the
-//           order of blocks.
-// Grid      (any number of blocks up to the items, ceil(n_tokens / 64))   Block  512
-// Shared    n_slots * small_gemm_slot_bytes(), dynamic; 4 bytes
-// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; n_tokens at most 32 where kOutside
-// Moves     weights + items * tokens * 512 bytes of x from cache + n_tokens * n_rows * 4, and the
-//           partial sums twice, which stay in cache
-// Determinism  for one grid: gpu_to_gpu
+// Writes    products f32, of each split of the columns apart: whoever reads them adds them up
+// How       a block's work is a tile of 128 or 256 rows and a split of the columns. Of 256 columns
+//           at a time it copies weights and x asynchronously into a ring; each warp decodes 32 rows
+//           of its share of the columns (small_gemm_step.cuh).
+// Grid      (any number of blocks, ceil(n_tokens / 64))   Block  512
+// Shared    n_slots * small_gemm_slot_bytes(), dynamic
+// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; n_tokens at most 32 where kOutside; at most
+//           as many splits as units of 256 columns
+// Moves     weights + tiles * n_tokens * n_cols * 2 of x from cache + n_splits * n_tokens * n_rows
+//           * 4
+// Determinism  gpu_to_gpu, for one n_splits and row_warps_log2
 // Reference dot products in f64 (tests/gpu_tier_test.cpp); bound: x rounded to 11 bits, and, where
 //           not kOutside, w
 #include "async_copy.cuh"
@@ -25,19 +24,6 @@
 namespace apr {
 
 constexpr int kSmallGemmThreads = kSmallGemmWarps * kWarpSize;
-constexpr int kPartialElems = kSmallGemmRows * kSmallGemmTokens;
-
-// The share of a block in a line of items.
-struct ItemLine {
-  int64_t n_items;
-
-  __device__ int begin(int block) const {
-    return static_cast<int>(block * n_items / static_cast<int>(gridDim.x));
-  }
-  __device__ int block_of(int item) const {
-    return static_cast<int>(((item + int64_t{1}) * gridDim.x - 1) / n_items);
-  }
-};
 
 __device__ __forceinline__ const SmallGemmPart& part_of(const SmallGemmParams& p, int tile) {
   int part = p.n_parts - 1;
@@ -84,17 +70,42 @@ __device__ __forceinline__ void copy_tokens(const SmallGemmParams& p, uint32_t t
   }
 }
 
+// Work of a block: a row tile and a split of the units of 256 columns, every gridDim.x-th.
+struct Work {
+  int idx, tile, split;
+  int k, end;  // units
+
+  __device__ __forceinline__ Work(const SmallGemmParams& p) { start(p, blockIdx.x); }
+  __device__ __forceinline__ bool is_there(const SmallGemmParams& p) const {
+    return idx < p.n_tiles * p.n_splits;
+  }
+  __device__ __forceinline__ void start(const SmallGemmParams& p, int at) {
+    const int n_units = quant::units_of(p.n_cols);
+    idx = at;
+    tile = idx % p.n_tiles;
+    split = idx / p.n_tiles;
+    k = split * n_units / p.n_splits;
+    end = (split + 1) * n_units / p.n_splits;
+  }
+  // To the next unit, of the next work where this one has no more.
+  __device__ __forceinline__ void advance(const SmallGemmParams& p) {
+    if (++k == end) {
+      start(p, idx + gridDim.x);
+    }
+  }
+};
+
 // Sums of 16 rows by 8 tokens to their places, times `scale`.
-__device__ __forceinline__ void store_products(const SmallGemmParams& p, const SmallGemmPart& part,
-                                               int first_row, int first_token, float scale,
-                                               const float (&sums)[4]) {
+__device__ __forceinline__ void store_products(const SmallGemmParams& p, float* products,
+                                               int first_row, int n_rows, int first_token,
+                                               float scale, const float (&sums)[4]) {
   const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
   for (int elem = 0; elem < 4; ++elem) {
     const int row = first_row + lane / 4 + 8 * (elem / 2);
     const int token = first_token + 2 * (lane % 4) + elem % 2;
-    if (row < part.n_rows && token < p.n_tokens) {
-      p.products[token * p.stride + part.first_col + row] = sums[elem] * scale;
+    if (row < n_rows && token < p.n_tokens) {
+      products[token * p.stride + row] = sums[elem] * scale;
     }
   }
 }
@@ -105,48 +116,43 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
   constexpr int kMostTiles = (kOutside ? kScaledOutsideTokens : kSmallGemmTokens) / 8;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   APR_DYNAMIC_SHARED(uint8_t, shared);
-  __shared__ bool is_last;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int n_row_warps = 1 << p.row_warps_log2, n_col_warps = kSmallGemmWarps >> p.row_warps_log2;
   const int row_warp = warp & (n_row_warps - 1), col_warp = warp >> p.row_warps_log2;
-  const int steps_of_warp = quant::kUnitCols / kStepCols<kOutside> >> (4 - p.row_warps_log2);
   const int first_token = blockIdx.y * kSmallGemmTokens;
   const int n_token_tiles = (min(kSmallGemmTokens, p.n_tokens - first_token) + 7) / 8;
   const int weight_bytes = small_gemm_weight_bytes(kUnitBytes, n_row_warps);
   const int slot_bytes = small_gemm_slot_bytes(kUnitBytes, n_row_warps, n_token_tiles);
-  const int n_units = quant::units_of(p.n_cols);
-  const ItemLine line{static_cast<int64_t>(p.n_tiles) * n_units};
-  const int begin = line.begin(blockIdx.x), end = line.begin(blockIdx.x + 1);
   const uint32_t ring = shared_address(shared);
 
   // Weights come early: they depend on no kernel before this one.
-  int next_tile = begin / n_units, next_k = begin % n_units;  // of the item to copy
-  const auto copy_next_tile = [&](int slot) {
-    copy_tile<T>(p, ring + slot * slot_bytes, next_tile, next_k);
-    if (++next_k == n_units) {
-      next_k = 0;
-      ++next_tile;
-    }
-  };
+  Work next(p);  // to copy
 #pragma unroll 1
-  for (int slot = 0; slot < p.n_slots - 1 && begin + slot < end; ++slot) {
-    copy_next_tile(slot);
+  for (int slot = 0; slot < p.n_slots - 1 && next.is_there(p); ++slot) {
+    copy_tile<T>(p, ring + slot * slot_bytes, next.tile, next.k);
+    next.advance(p);
   }
   grid_dependency_wait();
   grid_dependency_launch();
+  Work work(p);
+  next = work;
 #pragma unroll 1
   for (int slot = 0; slot < p.n_slots - 1; ++slot) {
-    if (begin + slot < end) {
-      copy_tokens(p, ring + slot * slot_bytes + weight_bytes, first_token, n_token_tiles,
-                  (begin + slot) % n_units);
+    if (next.is_there(p)) {
+      copy_tokens(p, ring + slot * slot_bytes + weight_bytes, first_token, n_token_tiles, next.k);
+      next.advance(p);
     }
     copy_group_end();
   }
 
   float sums[2][kMostTiles][4] = {};
-  int tile = begin / n_units, k = begin % n_units, slot = 0;
-  float up = power_to_f16(*part_of(p, tile).largest).up;
-  for (int item = begin; item < end; ++item) {
+  float up = 1.0f;
+  int slot = 0;
+  bool begins = true;
+  while (work.is_there(p)) {
+    if (begins) {
+      up = power_to_f16(*part_of(p, work.tile).largest).up;
+    }
     if (p.n_slots == 2) {
       copy_groups_wait<0>();
     } else if (p.n_slots == 3) {
@@ -155,30 +161,27 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
       copy_groups_wait<2>();
     }
     __syncthreads();  // the item has arrived for all, and all are done with the one before
-    if (item + p.n_slots - 1 < end) {
-      const int free_slot = slot == 0 ? p.n_slots - 1 : slot - 1;
-      copy_tokens(p, ring + free_slot * slot_bytes + weight_bytes, first_token, n_token_tiles,
-                  next_k);
-      copy_next_tile(free_slot);
+    if (next.is_there(p)) {
+      const uint32_t to = ring + (slot == 0 ? p.n_slots - 1 : slot - 1) * slot_bytes;
+      copy_tokens(p, to + weight_bytes, first_token, n_token_tiles, next.k);
+      copy_tile<T>(p, to, next.tile, next.k);
+      next.advance(p);
     }
     copy_group_end();
     uint8_t* const in_slot = shared + slot * slot_bytes;
-    const uint8_t* x_rows = in_slot + weight_bytes + lane / 4 * kSmallGemmXBytes + lane % 4 * 8;
-#pragma unroll 1
-    for (int step = 0; step < steps_of_warp; ++step) {
-      // What the mask adds is what the compiler then knows of the columns.
-      const int col =
-          (col_warp * steps_of_warp + step) * kStepCols<kOutside> & (quant::kUnitCols - 1);
-      multiply_step<T, kOutside>(in_slot + row_warp * 2 * kUnitBytes, x_rows, col, n_token_tiles,
-                                 up, sums);
-    }
+    multiply_item<T, kOutside>(in_slot + row_warp * 2 * kUnitBytes,
+                               in_slot + weight_bytes + lane / 4 * kSmallGemmXBytes + lane % 4 * 8,
+                               col_warp, p.row_warps_log2, n_token_tiles, up, sums);
     slot = slot + 1 == p.n_slots ? 0 : slot + 1;
-    if (++k < n_units && item + 1 < end) {
+    const Work done = work;
+    work.advance(p);
+    begins = work.idx != done.idx;
+    if (!begins) {
       continue;
     }
 
-    // The tile's end, or the block's: the sums of the warps with other columns, in their order,
-    // through the x of this item, which holds those of 16 rows by the block's tokens for 8 warps.
+    // The sums of the warps with other columns, in their order, through the x of this item, which
+    // holds those of 16 rows by the block's tokens for 8 warps.
     float* const exchange = reinterpret_cast<float*>(in_slot + weight_bytes);
     const int halves_at_once = n_row_warps == 8 ? 1 : 2;
 #pragma unroll 1
@@ -225,90 +228,21 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
       }
     }
 
-    const SmallGemmPart& part = part_of(p, tile);
-    const int first_row = (tile - part.first_tile) * n_row_warps * 32 + row_warp * 32;
-    const float scale = kOutside ? up : 1.0f;
-    const int first_item = tile * n_units, last_item = first_item + n_units - 1;
-    const int first_block = line.block_of(first_item), last_block = line.block_of(last_item);
-    const auto partials_of = [&](int block) {
-      // A block has a piece of the tile that it begins in and of the one that it ends in.
-      const int which = line.begin(block) >= first_item ? 0 : 1;
-      const int64_t idx = 2 * (static_cast<int64_t>(blockIdx.y) * gridDim.x + block) + which;
-      return p.partials + idx * kPartialElems + row_warp * 2 * n_token_tiles * 4 * kWarpSize + lane;
-    };
-    if (first_block == last_block) {
-      if (col_warp == 0) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int tokens = 0; tokens < kMostTiles; ++tokens) {
-            if (tokens < n_token_tiles) {
-              store_products(p, part, first_row + 16 * half, first_token + 8 * tokens, scale,
-                             sums[half][tokens]);
-            }
-          }
-        }
-      }
-    } else {
-      if (col_warp == 0) {
-        float* to = partials_of(blockIdx.x);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int tokens = 0; tokens < kMostTiles; ++tokens) {
-            if (tokens < n_token_tiles) {
-#pragma unroll
-              for (int elem = 0; elem < 4; ++elem) {
-                to[((half * n_token_tiles + tokens) * 4 + elem) * kWarpSize] =
-                    sums[half][tokens][elem];
-              }
-            }
-          }
-        }
-        __threadfence();
-      }
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        uint32_t* arrived = p.arrived + blockIdx.y * p.n_tiles + tile;
-        is_last = atomicAdd(arrived, 1u) == static_cast<uint32_t>(last_block - first_block);
-        if (is_last) {
-          *arrived = 0;
-          __threadfence();
-        }
-      }
-      __syncthreads();
-      if (is_last) {
-#pragma unroll 1
-        for (int place = col_warp; place < 2 * n_token_tiles; place += n_col_warps) {
-          float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 1
-          for (int block = first_block; block <= last_block; ++block) {
-            const float* from = partials_of(block) + place * 4 * kWarpSize;
-#pragma unroll
-            for (int elem = 0; elem < 4; ++elem) {
-              total[elem] += __ldcg(from + elem * kWarpSize);
-            }
-          }
-          store_products(p, part, first_row + place / n_token_tiles * 16,
-                         first_token + place % n_token_tiles * 8, scale, total);
-        }
-      }
-    }
+    const SmallGemmPart& part = part_of(p, done.tile);
+    const int first_row = ((done.tile - part.first_tile) * n_row_warps + row_warp) * 32;
+    float* const products = p.products + done.split * p.split_stride + part.first_col;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int tokens = 0; tokens < kMostTiles; ++tokens) {
+        if (tokens < n_token_tiles && col_warp == 0) {
+          store_products(p, products, first_row + 16 * half, part.n_rows, first_token + 8 * tokens,
+                         kOutside ? up : 1.0f, sums[half][tokens]);
+        }
 #pragma unroll
         for (int elem = 0; elem < 4; ++elem) {
           sums[half][tokens][elem] = 0.0f;
         }
-      }
-    }
-    if (k == n_units) {
-      k = 0;
-      ++tile;
-      if (item + 1 < end) {
-        up = power_to_f16(*part_of(p, tile).largest).up;
       }
     }
   }

@@ -137,4 +137,28 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
   }
 }
 
+// The same over the 256 columns of an item, of which the warps share the quarters.
+template <class T, bool kOutside, int kMostTiles>
+__device__ __forceinline__ void multiply_item(const uint8_t* units, const uint8_t* x_rows,
+                                              int col_warp, int row_warps_log2, int n_tiles,
+                                              float up, float (&sums)[2][kMostTiles][4]) {
+  if constexpr (kOutside) {
+    // Known columns make addresses in a unit constants, so every warp has the code of all.
+#pragma unroll
+    for (int col = 0; col < quant::kUnitCols; col += kStepCols<kOutside>) {
+      if (col / 64 >> (row_warps_log2 - 2) == col_warp) {
+        multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
+      }
+    }
+  } else {
+    const int n_steps = quant::kUnitCols / kStepCols<kOutside> >> (4 - row_warps_log2);
+#pragma unroll 1
+    for (int step = 0; step < n_steps; ++step) {
+      // What the mask adds is what the compiler then knows of the columns.
+      const int col = (col_warp * n_steps + step) * kStepCols<kOutside> & (quant::kUnitCols - 1);
+      multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
+    }
+  }
+}
+
 }  // namespace apr

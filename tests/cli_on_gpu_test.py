@@ -31,6 +31,7 @@ class OnGpu(Base):
             self.assertEqual(report["backend"]["requested"], "gpu" if forced else "default")
             self.assertEqual((report["backend"]["ran"], report["backend"]["fell_back"]), ("gpu", False))
             self.assertEqual(report["prefill_gemm"]["ran"], "f32" if "--exact" in flags else "f16")
+            self.assertEqual(report["prefill_gemm"]["tier"] == "", "--exact" in flags)
             self.assertEqual(process.stderr.decode().count("selected: gpu"), 1)
 
     def test_no_gpu_runs_on_the_cpu(self):

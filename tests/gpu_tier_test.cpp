@@ -66,7 +66,7 @@ class Products {
       Projection::Options options;
       options.max_rows = kMostTokens;
       options.store = {store, store == HalfStore::kCached ? "" : "a test wants it"};
-      options.small_gemm = true;
+      options.small_gemm = SmallGemmUse::kWherePossible;
       projections_.push_back(
           std::make_unique<Projection>(*kernels_, stream_, device_, *on_device_, groups, options));
     }
@@ -103,10 +103,7 @@ void check(Products& products, size_t idx, const MoeStack& matrix, HalfStore sto
   for (const int64_t n_tokens : kTokenCounts) {
     SCOPED_TRACE(fmt::format("{}, {}, {} tokens, seed 3", products.weight(idx).name,
                              store == HalfStore::kCached ? "kept" : "streamed", n_tokens));
-    const TierChoice choice = choose_prefill_tier(
-        {matrix.type, n_tokens, store, products.device().cc_major >= 8,
-         static_cast<int64_t>(products.device().shared_bytes_per_block) - kStaticSharedBytes});
-    const bool exact = choice.tier == PrefillTier::kFused && n_tokens <= kScaledOutsideTokens;
+    const bool exact = n_tokens <= kScaledOutsideTokens;  // weights are
     std::vector<float> first;
     for (int run = 0; run < 3; ++run) {
       std::vector<float> y(static_cast<size_t>((n_tokens + 1) * ldc), kGuard);
@@ -202,9 +199,11 @@ TEST_P(GpuTierPrefill, LogitsAreNearThoseOfExactMode) {
   options.exact = true;
   CudaBackend exact(model, options);
   options.exact = false;
+  options.small_gemm_always = true;
   for (const PrefillPath path : {PrefillPath::kBatched, PrefillPath::kStreamed}) {
     options.prefill_path = path;
     CudaBackend backend(model, options);
+    EXPECT_EQ(prefill_gemm_facts(backend)->tier, "small_gemm to 128 tokens, cuBLAS beyond");
     for (const int64_t n_tokens : {2, 3, 8, 9, 32, 33, 64, 65, 128, 129}) {
       SCOPED_TRACE(fmt::format("{} tokens, {}", n_tokens, prefill_path_name(path)));
       const std::vector<float> wanted = prefill(exact, n_tokens),

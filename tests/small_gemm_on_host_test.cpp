@@ -1,9 +1,10 @@
-// small_gemm as it is, on the host: indices, fragments, tails, and what several blocks add up
-// together, without a GPU. What is not written stays NaN.
+// small_gemm as it is, on the host: indices, fragments, tails, splits and what adds them up,
+// without a GPU. What is not written stays NaN.
 #include <gtest/gtest.h>
 
 #define APR_QUANT_FILE "apr_quant_files.h"
 // Kernels of the overlay, see tests/cuda_tests.cmake.
+#include "product_rows.cuh"
 #include "scale_rows.cu"
 #include "small_gemm.cu"
 
@@ -20,16 +21,16 @@ struct Shape {
   std::vector<int64_t> part_rows;
   int64_t n_cols, n_tokens;
   unsigned n_blocks;
-  int row_warps_log2, n_slots;
+  int row_warps_log2, n_slots, n_splits;
 };
 
 template <class T, bool kOutside>
 void check(const char* type, const Shape& shape) {
   SCOPED_TRACE(fmt::format(
       "{}, scales {}, rows {}, {} columns, {} tokens, {} blocks, 2^{} warps a "
-      "tile, {} slots, seed 7",
+      "tile, {} slots, {} splits, seed 7",
       type, kOutside ? "outside" : "inside", fmt::join(shape.part_rows, " + "), shape.n_cols,
-      shape.n_tokens, shape.n_blocks, shape.row_warps_log2, shape.n_slots));
+      shape.n_tokens, shape.n_blocks, shape.row_warps_log2, shape.n_slots, shape.n_splits));
   std::mt19937 random(7);
   std::vector<MoeStack> parts;
   std::vector<Aligned<uint8_t>> packed;
@@ -61,61 +62,63 @@ void check(const char* type, const Shape& shape) {
 
   const unsigned n_token_tiles = static_cast<unsigned>(shape.n_tokens + 63) / 64;
   params.stride = n_rows_in_all + 3;
-  const Aligned<float> products(static_cast<size_t>(shape.n_tokens * params.stride));
-  const Aligned<float> partials(size_t{2} * shape.n_blocks * n_token_tiles * kPartialElems);
-  std::vector<uint32_t> arrived(static_cast<size_t>(params.n_tiles) * n_token_tiles, 0);
+  params.split_stride = shape.n_tokens * params.stride + 1;
+  const Aligned<float> products(static_cast<size_t>(shape.n_splits * params.split_stride));
   params.x = halves.data();
   params.products = products.data();
-  params.partials = partials.data();
-  params.arrived = arrived.data();
   params.n_cols = static_cast<int32_t>(shape.n_cols);
   params.n_tokens = static_cast<int32_t>(shape.n_tokens);
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
+  params.n_splits = shape.n_splits;
   const int tokens = static_cast<int>(std::min<int64_t>(shape.n_tokens, kSmallGemmTokens));
   simt::launch({shape.n_blocks, n_token_tiles, 1}, kSmallGemmThreads,
                static_cast<size_t>(shape.n_slots * small_gemm_slot_bytes(quant::unit_bytes<T>(),
                                                                          1 << shape.row_warps_log2,
                                                                          (tokens + 7) / 8)),
                [&] { small_gemm<T, kOutside>(params); });
-  EXPECT_EQ(arrived, std::vector<uint32_t>(arrived.size(), 0));
   for (int64_t token = 0; token < shape.n_tokens; ++token) {
-    const float* found = products.data() + token * params.stride;
+    int64_t first_col = 0;
     for (size_t part = 0; part < parts.size(); ++part) {
-      const double undo_weight = power_to_f16(largest[part]).down;
+      const ProductRow<1> found({products.data(), undo.data(), params.stride, params.split_stride},
+                                {&largest[part], nullptr, static_cast<int32_t>(first_col),
+                                 static_cast<int32_t>(shape.part_rows[part]), shape.n_splits},
+                                token);
       for (int64_t row = 0; row < shape.part_rows[part]; ++row) {
         const test::Bounded wanted =
             test::tier_product(parts[part], row, x.data() + token * shape.n_cols, kOutside);
-        const double value =
-            found[row] * static_cast<double>(undo[static_cast<size_t>(token)]) * undo_weight;
+        const double value = found.at(static_cast<int>(row)).v[0];
         ASSERT_LE(std::abs(value - wanted.value), wanted.bound)
             << "token " << token << ", part " << part << ", row " << row << ": " << value
             << ", reference " << wanted.value;
       }
-      found += shape.part_rows[part];
+      first_col += shape.part_rows[part];
     }
-    ASSERT_TRUE(std::isnan(found[0]) && std::isnan(found[2])) << "columns past the last";
+    for (int64_t split = 0; split < shape.n_splits; ++split) {
+      const float* past = products.data() + split * params.split_stride + token * params.stride;
+      ASSERT_TRUE(std::isnan(past[first_col]) && std::isnan(past[first_col + 2]));
+    }
   }
 }
 
 TEST(SmallGemmOnHost, WithScalesOutsideIsWithinItsBound) {
   using namespace quant;
-  check<Q4_K, true>("Q4_K", {{300}, 512, 5, 3, 3, 3});
-  check<Q4_K, true>("Q4_K", {{128, 40}, 768, 32, 5, 2, 4});
-  check<Q6_K, true>("Q6_K", {{256}, 256, 9, 1, 3, 2});
-  check<Q2_K, true>("Q2_K", {{70}, 512, 8, 2, 2, 2});
-  check<Q8_0, true>("Q8_0", {{16, 33, 130}, 352, 17, 4, 2, 2});
-  check<Q5_1, true>("Q5_1", {{48}, 96, 3, 1, 2, 2});
+  check<Q4_K, true>("Q4_K", {{300}, 512, 5, 3, 3, 3, 2});
+  check<Q4_K, true>("Q4_K", {{128, 40}, 768, 32, 5, 2, 4, 3});
+  check<Q6_K, true>("Q6_K", {{256}, 256, 9, 1, 3, 2, 1});
+  check<Q2_K, true>("Q2_K", {{70}, 512, 8, 1, 2, 2, 2});
+  check<Q8_0, true>("Q8_0", {{16, 33, 130}, 352, 17, 4, 2, 2, 1});
+  check<Q5_1, true>("Q5_1", {{48}, 96, 3, 1, 2, 2, 1});
 }
 
 TEST(SmallGemmOnHost, WithScalesInsideIsWithinItsBound) {
   using namespace quant;
-  check<Q4_K, false>("Q4_K", {{300}, 512, 64, 3, 3, 3});
-  check<Q6_K, false>("Q6_K", {{130}, 512, 65, 3, 2, 2});
-  check<Q2_K, false>("Q2_K", {{64, 64}, 256, 33, 2, 3, 2});
-  check<IQ2_XXS, false>("IQ2_XXS", {{17}, 1024, 40, 3, 2, 4});
-  check<NVFP4, false>("NVFP4", {{32}, 320, 2, 2, 2, 2});
-  check<MXFP4, false>("MXFP4", {{48}, 64, 1, 1, 3, 2});
+  check<Q4_K, false>("Q4_K", {{300}, 512, 64, 3, 3, 3, 2});
+  check<Q6_K, false>("Q6_K", {{130}, 512, 65, 3, 2, 2, 2});
+  check<Q2_K, false>("Q2_K", {{64, 64}, 256, 33, 1, 3, 2, 1});
+  check<IQ2_XXS, false>("IQ2_XXS", {{17}, 1280, 40, 2, 2, 4, 3});
+  check<NVFP4, false>("NVFP4", {{32}, 320, 2, 2, 2, 2, 1});
+  check<MXFP4, false>("MXFP4", {{48}, 64, 1, 1, 3, 2, 1});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ bool has_vectors(std::initializer_list<int64_t> elems,
 }
 
 bool has_vectors(const Products& products, const ProductColumns& columns) {
-  return has_vectors({products.stride, columns.first_col, columns.n_cols},
+  return has_vectors({products.stride, products.split_stride, columns.first_col, columns.n_cols},
                      {products.data, columns.bias});
 }
 

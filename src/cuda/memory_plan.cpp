@@ -8,7 +8,6 @@
 #include "cuda/moe_sizes.h"
 #include "cuda/planes.h"
 #include "cuda/prefill_attention.h"
-#include "cuda/prefill_tier.h"
 #include "cuda/projection_groups.h"
 #include "cuda/sampler_settings.h"
 
@@ -38,8 +37,8 @@ std::vector<int64_t> chunks_of(const CudaBackendOptions& options, int64_t contex
   return chunks;
 }
 
-void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gemm, PrefillPath path,
-                    const CardFacts& card) {
+void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gemm,
+                    PrefillPath path) {
   const std::vector<ProjectionGroup> groups = projection_groups(prefill);
   const bool kept = scales_rows(gemm) && path == PrefillPath::kBatched;
   if (kept) {
@@ -53,11 +52,6 @@ void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gem
   for (const uint64_t n_bytes : {kCublasBytes, sizes.largest, sizes.weight_scratch, sizes.x,
                                  sizes.undo, sizes.products, sizes.q8_scale, sizes.q8_sum}) {
     memory.add(MemoryUse::kWorkspace, n_bytes);
-  }
-  if (scales_rows(gemm)) {
-    const SmallGemmSizes small = small_gemm_sizes(groups, card.compute_capability >= 80, card.n_sm);
-    memory.add(MemoryUse::kWorkspace, small.partials);
-    memory.add(MemoryUse::kWorkspace, small.arrived);
   }
 }
 
@@ -217,7 +211,7 @@ MemoryPlan memory_plan(const Plan& plan, const CudaBackendOptions& options, Pref
     memory.add(MemoryUse::kWorkspace, n_bytes);
   }
   if (path != PrefillPath::kSerial) {
-    add_projection(memory, prefill, gemm, path, card);
+    add_projection(memory, prefill, gemm, path);
   }
   return memory;
 }

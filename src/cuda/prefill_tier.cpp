@@ -10,12 +10,14 @@
 namespace apr::cuda {
 namespace {
 
-constexpr int kMostSlots = 4;
-constexpr int64_t kMostTokenTiles = kMostFusedTokensStreamed / kSmallGemmTokens;
+constexpr int64_t kMostSlots = 4, kMostSplits = 16;
 
-int64_t most_fused_tokens(HalfStore store) {
-  return store == HalfStore::kCached ? kMostFusedTokens : kMostFusedTokensStreamed;
-}
+// Measured on an H200 with tools/bench/gpu_projection_bench: what every launch takes, the end of a
+// tile, 256 columns of 256 rows at the least and of each token, and the bytes of a nanosecond that
+// one multiprocessor loads, and all of them together.
+constexpr double kLaunchNs = 3500, kTileEndNs = 500, kItemNs = 2000, kTokenNs = 60;
+constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
+constexpr double kLibraryLaunchNs = 3800, kDequantLaunchNs = 3000;
 
 int64_t ceil_div(int64_t n, int64_t by) {
   return (n + by - 1) / by;
@@ -31,95 +33,124 @@ int unit_bytes_of(const QuantType& type) {
   });
 }
 
-int64_t slot_bytes_of(const QuantType& type, int row_warps_log2, int64_t n_tokens) {
-  return small_gemm_slot_bytes(
-      unit_bytes_of(type), 1 << row_warps_log2,
-      static_cast<int>(ceil_div(std::min<int64_t>(n_tokens, kSmallGemmTokens), 8)));
+int64_t rows_of(const SmallGemmCase& of) {
+  int64_t n_rows = 0;
+  for (const int64_t rows : of.part_rows) {
+    n_rows += rows;
+  }
+  return n_rows;
 }
 
-int64_t tiles_of(std::span<const int64_t> part_rows, int row_warps_log2) {
-  int64_t n_tiles = 0;
-  for (const int64_t n_rows : part_rows) {
-    n_tiles += ceil_div(n_rows, int64_t{32} << row_warps_log2);
+// What cuBLAS takes, with the making of 16-bit weights where they are not kept.
+double library_ns(const SmallGemmCase& of, HalfStore store) {
+  const auto n_elems = static_cast<double>(rows_of(of) * of.n_cols);
+  const double kept_ns = kLibraryLaunchNs + 2.0 * n_elems / kDeviceBytesOfNs;
+  if (store == HalfStore::kCached) {
+    return kept_ns;
   }
-  return n_tiles;
+  const double block_bytes = static_cast<double>(of.type->block_bytes) /
+                             static_cast<double>(of.type->block_elems) * n_elems;
+  return static_cast<double>(of.part_rows.size()) * kDequantLaunchNs +
+         (block_bytes + 2.0 * n_elems) / kDeviceBytesOfNs + kept_ns;
 }
 
 }  // namespace
 
-TierChoice choose_prefill_tier(const TierCase& of) {
-  if (!of.tensor_cores) {
-    return {PrefillTier::kLibrary, "before sm_80 there are no tensor cores for it"};
-  }
-  if (of.type->block_elems == 1) {
-    return {PrefillTier::kLibrary, "a plain type has nothing to decode"};
-  }
-  if (of.n_tokens > most_fused_tokens(of.store)) {
-    return {PrefillTier::kLibrary, "more tokens than decoding pays for"};
-  }
-  if (2 * slot_bytes_of(*of.type, 2, of.n_tokens) > of.shared_bytes) {
-    return {PrefillTier::kLibrary, "too little shared memory"};
-  }
-  return {};
-}
-
-std::string describe_tiers(std::span<const ProjectionGroup> groups, HalfStore store,
-                           bool tensor_cores, int64_t shared_bytes) {
-  std::string_view reason = "there are no products";
-  for (const ProjectionGroup& group : groups) {
-    for (const Weight* weight : group.weights) {
-      const TierChoice choice =
-          choose_prefill_tier({weight->type, 1, store, tensor_cores, shared_bytes});
-      if (choice.tier == PrefillTier::kFused) {
-        return fmt::format("small_gemm to {} tokens, cuBLAS beyond", most_fused_tokens(store));
-      }
-      reason = choice.reason;
-    }
-  }
-  return fmt::format("cuBLAS alone: {}", reason);
-}
-
-SmallGemmShape small_gemm_shape(const QuantType& type, std::span<const int64_t> part_rows,
-                                int64_t n_cols, int64_t n_tokens, int n_sm, int64_t shared_bytes) {
-  const int64_t n_token_tiles = ceil_div(n_tokens, kSmallGemmTokens);
-  const int64_t most_blocks = std::max<int64_t>(1, n_sm / n_token_tiles);
-  const int64_t n_units = quant::units_of(n_cols);
+SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
+  const int64_t n_token_tiles = ceil_div(of.n_tokens, kSmallGemmTokens);
+  const int64_t tile_tokens = std::min<int64_t>(of.n_tokens, kSmallGemmTokens);
+  const int64_t most_blocks = std::max<int64_t>(1, of.n_sm / n_token_tiles);
+  const int64_t n_units = quant::units_of(of.n_cols), n_rows = rows_of(of);
+  const int unit_bytes = unit_bytes_of(*of.type);
   SmallGemmShape best;
-  int64_t fewest = INT64_MAX;
   for (const int row_warps_log2 : {3, 2}) {
-    const int64_t slot_bytes = slot_bytes_of(type, row_warps_log2, n_tokens);
-    const int64_t n_slots = std::min<int64_t>(kMostSlots, shared_bytes / slot_bytes);
-    const int64_t n_tiles = tiles_of(part_rows, row_warps_log2);
-    const int64_t n_blocks = std::min(most_blocks, n_tiles * n_units);
-    const int64_t rounds = ceil_div(n_tiles * n_units, n_blocks) << row_warps_log2;
-    if (n_slots >= 2 && rounds < fewest) {
-      fewest = rounds;
-      best = {
-          row_warps_log2, static_cast<int>(n_slots),       n_slots * slot_bytes,
-          n_tiles,        static_cast<uint32_t>(n_blocks), static_cast<uint32_t>(n_token_tiles)};
+    const int n_row_warps = 1 << row_warps_log2;
+    const int64_t slot_bytes =
+        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(ceil_div(tile_tokens, 8)));
+    const int64_t n_slots = std::min(kMostSlots, of.shared_bytes / slot_bytes);
+    if (n_slots < 2) {
+      continue;
+    }
+    int64_t n_tiles = 0;
+    for (const int64_t rows : of.part_rows) {
+      n_tiles += ceil_div(rows, 32 * n_row_warps);
+    }
+    const double load_ns = small_gemm_weight_bytes(unit_bytes, n_row_warps) / kBytesOfNs;
+    const auto tokens = static_cast<double>(tile_tokens);
+    const double item_ns =
+        std::max(load_ns, kItemNs * n_row_warps / 8) + tokens * (kTokenNs * n_row_warps / 8 + 8);
+    for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
+         ++n_splits) {
+      const int64_t n_blocks = std::min(most_blocks, n_tiles * n_splits);
+      const auto rounds = static_cast<double>(ceil_div(n_tiles * n_splits, n_blocks));
+      const auto items = static_cast<double>(ceil_div(n_units, n_splits));
+      // Whoever reads the splits reads a row with one block.
+      const double ns = kLaunchNs + rounds * (items * item_ns + kTileEndNs) +
+                        static_cast<double>(n_splits * n_rows * 4) / 100;
+      if (best.n_slots == 0 || ns < best.ns) {
+        best = {row_warps_log2,
+                static_cast<int>(n_slots),
+                n_slots * slot_bytes,
+                n_tiles,
+                n_splits,
+                static_cast<uint32_t>(n_blocks),
+                static_cast<uint32_t>(n_token_tiles),
+                ns};
+      }
     }
   }
   return best;
 }
 
-SmallGemmSizes small_gemm_sizes(std::span<const ProjectionGroup> groups, bool tensor_cores,
-                                int n_sm) {
-  int64_t most_tiles = 0;
+TierChoice choose_prefill_tier(const TierCase& of) {
+  if (of.use == SmallGemmUse::kNever) {
+    return {PrefillTier::kLibrary, "not wanted"};
+  }
+  if (!of.tensor_cores) {
+    return {PrefillTier::kLibrary, "before sm_80 there are no tensor cores for it"};
+  }
+  if (of.product.type->block_elems == 1) {
+    return {PrefillTier::kLibrary, "a plain type has nothing to decode"};
+  }
+  if (of.product.n_tokens > kMostFusedTokens) {
+    return {PrefillTier::kLibrary, "many tokens"};
+  }
+  const SmallGemmShape shape = small_gemm_shape(of.product);
+  if (shape.n_slots == 0) {
+    return {PrefillTier::kLibrary, "too little shared memory"};
+  }
+  if (of.use == SmallGemmUse::kWhereFaster && shape.ns >= library_ns(of.product, of.store)) {
+    return {PrefillTier::kLibrary, "decoding takes longer"};
+  }
+  return {};
+}
+
+std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of) {
+  const Weight* largest = nullptr;
   for (const ProjectionGroup& group : groups) {
-    int64_t n_tiles = 0;
     for (const Weight* weight : group.weights) {
-      if (weight->type->block_elems > 1) {
-        n_tiles += tiles_of({&weight->n_rows, 1}, 2);
+      if (group.every_row && weight->type->block_elems > 1 &&
+          (largest == nullptr ||
+           weight->n_rows * weight->n_cols > largest->n_rows * largest->n_cols)) {
+        largest = weight;
       }
     }
-    most_tiles = std::max(most_tiles, n_tiles);
   }
-  if (!tensor_cores || most_tiles == 0) {
-    return {};
+  if (largest == nullptr) {
+    return "cuBLAS alone: nothing to decode";
   }
-  const uint64_t most_blocks = static_cast<uint64_t>(std::max<int64_t>(n_sm, kMostTokenTiles));
-  return {2 * most_blocks * kSmallGemmRows * kSmallGemmTokens * sizeof(float),
-          static_cast<uint64_t>(most_tiles * kMostTokenTiles) * sizeof(uint32_t)};
+  of.product.type = largest->type;
+  of.product.part_rows = {&largest->n_rows, 1};
+  of.product.n_cols = largest->n_cols;
+  of.product.most_splits = kMostSplits;
+  TierChoice choice;
+  for (of.product.n_tokens = kMostFusedTokens; of.product.n_tokens > 0; --of.product.n_tokens) {
+    choice = choose_prefill_tier(of);
+    if (choice.tier == PrefillTier::kFused) {
+      return fmt::format("small_gemm to {} tokens, cuBLAS beyond", of.product.n_tokens);
+    }
+  }
+  return fmt::format("cuBLAS alone: {}", choice.reason);
 }
 
 }  // namespace apr::cuda

@@ -11,18 +11,44 @@
 
 namespace apr::cuda {
 
+// Matrices of one type that have one input.
+struct SmallGemmCase {
+  const QuantType* type = nullptr;
+  std::span<const int64_t> part_rows = {};  // of each
+  int64_t n_cols = 0, n_tokens = 0;
+  int n_sm = 1;
+  int64_t shared_bytes = 0;  // that a block may ask for
+  int64_t most_splits = 1;   // of the columns, that there is room for
+};
+
+struct SmallGemmShape {
+  int row_warps_log2 = 3, n_slots = 0;  // no slots: no room in shared memory
+  int64_t shared_bytes = 0;
+  int64_t n_tiles = 0;  // of rows, of all parts
+  int64_t n_splits = 1;
+  uint32_t n_blocks = 0;  // for each token tile
+  uint32_t n_token_tiles = 0;
+  double ns = 0.0;  // that it takes on an H200, roughly
+};
+
+// How a launch multiplies them.
+SmallGemmShape small_gemm_shape(const SmallGemmCase& of);
+
 // Who multiplies.
 enum class PrefillTier {
   kFused,    // small_gemm
   kLibrary,  // cuBLAS
 };
 
+enum class SmallGemmUse { kNever, kWhereFaster, kWherePossible };
+
+constexpr int64_t kMostFusedTokens = 128;
+
 struct TierCase {
-  const QuantType* type = nullptr;
-  int64_t n_tokens = 0;
+  SmallGemmCase product;
   HalfStore store = HalfStore::kCached;
   bool tensor_cores = true;  // sm_80 and later
-  int64_t shared_bytes = 0;  // that a block may ask for
+  SmallGemmUse use = SmallGemmUse::kWhereFaster;
 };
 
 struct TierChoice {
@@ -30,35 +56,12 @@ struct TierChoice {
   std::string_view reason = {};  // why not fused
 };
 
-// Tokens of a product up to which small_gemm is faster: than reading 16-bit weights, and than
-// making them first.
-constexpr int64_t kMostFusedTokens = 64, kMostFusedTokensStreamed = 128;
-
-// The tier of one product of mode f16.
+// The tier of one product of mode f16: the file's blocks, decoded by each block of threads for its
+// tokens, against 16-bit weights, which are read, or made first and then read.
 TierChoice choose_prefill_tier(const TierCase& of);
 
-// What multiplies how many tokens, for people and JSON: "small_gemm to 64 tokens, cuBLAS beyond",
-// or why cuBLAS alone.
-std::string describe_tiers(std::span<const ProjectionGroup> groups, HalfStore store,
-                           bool tensor_cores, int64_t shared_bytes);
-
-struct SmallGemmShape {
-  int row_warps_log2 = 3, n_slots = 0;  // no slots: no room in shared memory
-  int64_t shared_bytes = 0;
-  int64_t n_tiles = 0;    // of rows, of all parts
-  uint32_t n_blocks = 0;  // for each token tile
-  uint32_t n_token_tiles = 0;
-};
-
-// How a launch multiplies matrices of one type, of part_rows rows each.
-SmallGemmShape small_gemm_shape(const QuantType& type, std::span<const int64_t> part_rows,
-                                int64_t n_cols, int64_t n_tokens, int n_sm, int64_t shared_bytes);
-
-// Bytes of what SmallGemm allocates.
-struct SmallGemmSizes {
-  uint64_t partials = 0, arrived = 0;
-};
-SmallGemmSizes small_gemm_sizes(std::span<const ProjectionGroup> groups, bool tensor_cores,
-                                int n_sm);
+// Up to how many tokens small_gemm multiplies the largest group, for people and JSON: "small_gemm
+// to 32 tokens, cuBLAS beyond", or why cuBLAS alone. `of`: what does not depend on the group.
+std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of);
 
 }  // namespace apr::cuda

@@ -59,8 +59,8 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
   if (mode_ == PrefillGemm::kFp8) {
     e4m3_.emplace(stream, cublas_workspace_);
   }
-  if (scales_rows(mode_) && options.small_gemm) {
-    small_gemm_.emplace(kernels, stream, device, weights, groups);
+  if (scales_rows(mode_) && options.small_gemm != SmallGemmUse::kNever) {
+    small_gemm_.emplace(kernels, stream, device, weights, options.small_gemm);
   }
   if (scales_rows(mode_)) {
     HalfStoreChoice choice = options.store;
@@ -147,13 +147,15 @@ void Projection::project_scaled(const ProjectionArgs& args) {
   const Weight& weight = *args.weight;
   const bool e4m3 = half_weights_.is_e4m3(weight);
   const ScaledRows rows = scale_rows(args.x, args.n_tokens, weight.n_cols, e4m3);
-  // E4M3 products have padded rows, which y has no room for.
-  float* products = e4m3 ? products_.as<float>() : args.y;
-  const int64_t stride = e4m3 ? weight.n_rows : args.ldc;
-  multiply_scaled({&args.weight, 1}, rows, args.n_tokens, products, stride);
+  // E4M3 products have padded rows, and those of few tokens splits, which y has no room for.
+  const bool own =
+      e4m3 || (small_gemm_ && own_products(args.n_tokens, weight.n_rows).most_splits > 0);
+  const ProductsTo to =
+      own ? own_products(args.n_tokens, weight.n_rows) : ProductsTo{args.y, args.ldc, 0, 1};
   UnscaleParams params{};
-  params.products = {products, rows.undo, stride};
   params.columns[0] = columns_of(weight, args.bias, 0);
+  multiply_scaled({&args.weight, 1}, rows, args.n_tokens, to, {params.columns, 1});
+  params.products = {to.data, rows.undo, to.stride, to.split_stride};
   params.y[0] = args.y;
   params.y_stride[0] = args.ldc;
   unscale(params, 1, args.n_tokens);
@@ -217,22 +219,36 @@ ScaledRows Projection::scale_rows(const float* x, int64_t n_tokens, int64_t n_co
   return {x_scratch_.data(), undo};
 }
 
+ProductsTo Projection::own_products(int64_t n_tokens, int64_t stride) const {
+  const int64_t split_stride = n_tokens * stride;
+  return {products_.as<float>(), stride, split_stride,
+          static_cast<int64_t>(products_.size_bytes() / sizeof(float)) / split_stride};
+}
+
 void Projection::multiply_scaled(std::span<const Weight* const> weights, const ScaledRows& rows,
-                                 int64_t n_tokens, float* products, int64_t stride) {
+                                 int64_t n_tokens, const ProductsTo& to,
+                                 std::span<ProductColumns> columns) {
+  float* products = to.data;
+  const int64_t stride = to.stride;
   const bool e4m3 = half_weights_.is_e4m3(*weights[0]);
   const int64_t elem_bytes = half_weights_.elem_bytes(*weights[0]);
   const int64_t n_cols = weights[0]->n_cols;
-  const auto multiply = [&](const void* w, int64_t n_rows, float* to) {
+  const auto multiply = [&](const void* w, int64_t n_rows, float* out) {
     if (e4m3) {
-      e4m3_->multiply(w, n_rows, n_cols, rows.values, e4m3_values_bytes(n_tokens, 1), to, stride);
+      e4m3_->multiply(w, n_rows, n_cols, rows.values, e4m3_values_bytes(n_tokens, 1), out, stride);
     } else {
-      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, w, n_rows, n_cols, rows.values, n_tokens, to, stride);
+      gemm(CUDA_R_16F, CUBLAS_COMPUTE_32F, w, n_rows, n_cols, rows.values, n_tokens, out, stride);
     }
   };
   for (size_t idx = 0; idx < weights.size();) {
     const Weight& weight = *weights[idx];
     if (size_t n_done =
-            e4m3 ? 0 : multiply_small(weights.subspan(idx), rows, n_tokens, products, stride)) {
+            e4m3 || !small_gemm_
+                ? 0
+                : small_gemm_->multiply(weights.subspan(idx), half_store_,
+                                        static_cast<const uint16_t*>(rows.values), n_tokens,
+                                        {products, stride, to.split_stride, to.most_splits},
+                                        columns.subspan(idx))) {
       for (; n_done > 0; --n_done) {
         products += weights[idx++]->n_rows;
       }
@@ -257,20 +273,6 @@ void Projection::multiply_scaled(std::span<const Weight* const> weights, const S
     products += weight.n_rows;
     ++idx;
   }
-}
-
-size_t Projection::multiply_small(std::span<const Weight* const> weights, const ScaledRows& rows,
-                                  int64_t n_tokens, float* products, int64_t stride) {
-  const size_t n_weights = small_gemm_ ? small_gemm_->takes(weights, n_tokens, half_store_) : 0;
-  if (n_weights > 0) {
-    std::vector<const float*> largest;
-    for (const Weight* weight : weights.first(n_weights)) {
-      largest.push_back(half_weights_.largest(*weight));
-    }
-    small_gemm_->multiply(weights.first(n_weights), largest,
-                          static_cast<const uint16_t*>(rows.values), n_tokens, products, stride);
-  }
-  return n_weights;
 }
 
 // cuBLAS counts columns first: products^T [n_rows, n_tokens] = w [n_cols, n_rows]^T x^T.

@@ -53,7 +53,7 @@ class Projection {
     uint64_t reserved_bytes = 0;  // of device memory that others will take
     int64_t most_scratch_bytes = kMostWeightScratchBytes;
     HalfStoreChoice store = {};  // where such weights are wanted; kept only where they fit, too
-    bool small_gemm = false;     // f16 products of few rows go through it (prefill_tier.h)
+    SmallGemmUse small_gemm = SmallGemmUse::kNever;  // of f16 products of few tokens
   };
 
   // Allocates scratch for `groups` and, in modes f16 and fp8, makes their weights on `stream`
@@ -90,13 +90,13 @@ class Projection {
 
   // Rows for products with weights of this size: f16, or E4M3.
   ScaledRows scale_rows(const float* x, int64_t n_tokens, int64_t n_cols, bool e4m3);
-  // products [n_tokens, stride] of rows and matrices that are all f16 or all E4M3, side by side; of
-  // E4M3 up to a kE4m3Multiple of rows are written.
+  // `to` [n_tokens, stride] of rows and matrices that are all f16 or all E4M3, side by side, of
+  // which there may be splits where `columns` say so then; of E4M3 up to a kE4m3Multiple of rows
+  // are written.
   void multiply_scaled(std::span<const Weight* const> weights, const ScaledRows& rows,
-                       int64_t n_tokens, float* products, int64_t stride);
-  // The same by small_gemm, of as many of the f16 ones from the first on as it takes: how many.
-  size_t multiply_small(std::span<const Weight* const> weights, const ScaledRows& rows,
-                        int64_t n_tokens, float* products, int64_t stride);
+                       int64_t n_tokens, const ProductsTo& to, std::span<ProductColumns> columns);
+  // Rows of `stride` products in our own scratch, with as many splits as there is room for.
+  ProductsTo own_products(int64_t n_tokens, int64_t stride) const;
   // products [n_tokens, stride] = rows [n_tokens, n_cols] w^T of one matrix of either type.
   void gemm(cudaDataType_t type, cublasComputeType_t compute, const void* w, int64_t n_rows,
             int64_t n_cols, const void* rows, int64_t n_tokens, float* products, int64_t stride);

@@ -112,8 +112,9 @@ GroupProducts Projection::multiply(const ExecPlan& exec, const Stage& stage, std
                               : scale_rows(values.f32(x), n_tokens, weights[0]->n_cols,
                                            half_weights_.is_e4m3(*weights[0]));
   group.data = products_.as<float>();
-  group.products = {group.data, rows.undo, n_cols};
-  multiply_scaled(weights, rows, n_tokens, group.data, n_cols);
+  const ProductsTo to = own_products(n_tokens, n_cols);
+  group.products = {group.data, rows.undo, to.stride, to.split_stride};
+  multiply_scaled(weights, rows, n_tokens, to, group.columns);
   return group;
 }
 

@@ -4,74 +4,65 @@
 
 #include <array>
 
-#include "apr/error.h"
-#include "cuda/error.h"
 #include "cuda/launch_matvec.h"
 #include "small_gemm_layout.cuh"
+#include "small_gemm_params.h"
 
 namespace apr::cuda {
 
 SmallGemm::SmallGemm(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-                     const DeviceWeights& weights, std::span<const ProjectionGroup> groups)
+                     const DeviceWeights& weights, SmallGemmUse use)
     : kernels_(kernels),
       stream_(stream),
       weights_(weights),
+      use_(use),
       tensor_cores_(device.cc_major >= 8),
       n_sm_(device.n_sm),
-      shared_bytes_(static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {
-  const SmallGemmSizes sizes = small_gemm_sizes(groups, tensor_cores_, n_sm_);
-  partials_ = DeviceBuffer(sizes.partials, "prefill scratch");
-  arrived_ = DeviceBuffer(sizes.arrived, "prefill scratch");
-  if (sizes.arrived > 0) {
-    APR_CUDA(api().cudaMemsetAsync(arrived_.data(), 0, sizes.arrived, stream_.get()));
-  }
+      shared_bytes_(static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
+
+std::string SmallGemm::describe(std::span<const ProjectionGroup> groups, HalfStore store) const {
+  TierCase of{{}, store, tensor_cores_, use_};
+  of.product.n_sm = n_sm_;
+  of.product.shared_bytes = shared_bytes_;
+  return describe_tiers(groups, of);
 }
 
-size_t SmallGemm::takes(std::span<const Weight* const> weights, int64_t n_tokens,
-                        HalfStore store) const {
-  const QuantType* type = weights[0]->type;
-  if (choose_prefill_tier({type, n_tokens, store, tensor_cores_, shared_bytes_}).tier !=
-      PrefillTier::kFused) {
-    return 0;
-  }
-  size_t n_weights = 1;
-  while (n_weights < weights.size() && n_weights < kMostSmallGemmParts &&
-         weights[n_weights]->type == type) {
-    ++n_weights;
-  }
-  return n_weights;
-}
-
-void SmallGemm::multiply(std::span<const Weight* const> weights,
-                         std::span<const float* const> largest, const uint16_t* x, int64_t n_tokens,
-                         float* products, int64_t stride) {
+size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore store,
+                           const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
+                           std::span<ProductColumns> columns) {
   const Weight& first = *weights[0];
   std::array<int64_t, kMostSmallGemmParts> part_rows{};
-  for (size_t part = 0; part < weights.size(); ++part) {
-    part_rows[part] = weights[part]->n_rows;
+  size_t n_parts = 0;
+  while (n_parts < weights.size() && n_parts < part_rows.size() &&
+         weights[n_parts]->type == first.type) {
+    part_rows[n_parts] = weights[n_parts]->n_rows;
+    ++n_parts;
   }
-  const SmallGemmShape shape =
-      small_gemm_shape(*first.type, std::span(part_rows).first(weights.size()), first.n_cols,
-                       n_tokens, n_sm_, shared_bytes_);
-  APR_CHECK(shape.n_slots > 0, "a product that is taken fits");
+  const TierCase of{{first.type, std::span(part_rows).first(n_parts), first.n_cols, n_tokens, n_sm_,
+                     shared_bytes_, to.most_splits},
+                    store,
+                    tensor_cores_,
+                    use_};
+  if (choose_prefill_tier(of).tier == PrefillTier::kLibrary) {
+    return 0;
+  }
+  const SmallGemmShape shape = small_gemm_shape(of.product);
   SmallGemmParams params{};
-  int32_t n_tiles = 0, first_col = 0;
-  for (size_t part = 0; part < weights.size(); ++part) {
+  for (size_t part = 0; part < n_parts; ++part) {
     const auto n_rows = static_cast<int32_t>(part_rows[part]);
-    params.parts[part] = {weights_.matrix(*weights[part]).data, largest[part], n_rows, n_tiles,
-                          first_col};
-    n_tiles += static_cast<int32_t>(divide_up(n_rows, int64_t{32} << shape.row_warps_log2));
-    first_col += n_rows;
+    params.parts[part] = {weights_.matrix(*weights[part]).data, columns[part].largest, n_rows,
+                          params.n_tiles, columns[part].first_col - columns[0].first_col};
+    params.n_tiles += static_cast<int32_t>(divide_up(n_rows, int64_t{32} << shape.row_warps_log2));
+    columns[part].n_splits = static_cast<int32_t>(shape.n_splits);
   }
   params.x = x;
-  params.products = products;
-  params.stride = stride;
-  params.partials = partials_.as<float>();
-  params.arrived = arrived_.as<uint32_t>();
-  params.n_parts = static_cast<int32_t>(weights.size());
+  params.products = to.data;
+  params.stride = to.stride;
+  params.split_stride = to.split_stride;
+  params.n_parts = static_cast<int32_t>(n_parts);
   params.n_cols = static_cast<int32_t>(first.n_cols);
   params.n_tokens = static_cast<int32_t>(n_tokens);
-  params.n_tiles = n_tiles;
+  params.n_splits = static_cast<int32_t>(shape.n_splits);
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
   launch(kernels_,
@@ -83,6 +74,7 @@ void SmallGemm::multiply(std::span<const Weight* const> weights,
           .shared_bytes = static_cast<uint32_t>(shape.shared_bytes),
           .overlap = true},
          stream_, params);
+  return n_parts;
 }
 
 }  // namespace apr::cuda

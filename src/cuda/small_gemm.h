@@ -9,37 +9,41 @@
 #include "cuda/launch.h"
 #include "cuda/prefill_tier.h"
 #include "cuda/weights.h"
-#include "small_gemm_params.h"
+#include "params.h"
 
 namespace apr::cuda {
 
+// Where products go, side by side.
+struct ProductsTo {
+  float* data = nullptr;     // [n_splits, n_tokens, stride] f32
+  int64_t stride = 0;        // elements from one row to the next
+  int64_t split_stride = 0;  // and from one split of the sums to the next
+  int64_t most_splits = 1;
+};
+
 class SmallGemm {
  public:
-  // Scratch for products of `groups`. What it is given must outlive it. Throws kBackendUnavailable.
+  // What it is given must outlive it.
   SmallGemm(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-            const DeviceWeights& weights, std::span<const ProjectionGroup> groups);
+            const DeviceWeights& weights, SmallGemmUse use);
 
-  // How many of `weights`, from the first on, one launch can multiply: neighbours of one type; 0:
-  // the first is the library's.
-  size_t takes(std::span<const Weight* const> weights, int64_t n_tokens, HalfStore store) const;
+  // Multiplies as many of `weights`, from the first on, as one launch takes (neighbours of one
+  // type) with x [n_tokens, n_cols] f16: products times the power of two of columns[].largest.
+  // Answers how many, 0 where the first is cuBLAS's, and leaves the splits in `columns`. Throws
+  // kBackendUnavailable.
+  size_t multiply(std::span<const Weight* const> weights, HalfStore store, const uint16_t* x,
+                  int64_t n_tokens, const ProductsTo& to, std::span<ProductColumns> columns);
 
-  std::string describe(std::span<const ProjectionGroup> groups, HalfStore store) const {
-    return describe_tiers(groups, store, tensor_cores_, shared_bytes_);
-  }
-
-  // products [n_tokens, stride] = x w^T times the power of two of each matrix, side by side, for
-  // weights that it takes; `largest` of each. Throws kBackendUnavailable.
-  void multiply(std::span<const Weight* const> weights, std::span<const float* const> largest,
-                const uint16_t* x, int64_t n_tokens, float* products, int64_t stride);
+  std::string describe(std::span<const ProjectionGroup> groups, HalfStore store) const;
 
  private:
   const KernelLibrary& kernels_;
   const Stream& stream_;
   const DeviceWeights& weights_;
+  SmallGemmUse use_;
   bool tensor_cores_;
   int n_sm_;
   int64_t shared_bytes_;
-  DeviceBuffer partials_, arrived_;
 };
 
 }  // namespace apr::cuda

@@ -28,7 +28,7 @@ constexpr Shape kShapes[] = {
     {"8b down", 4096, 12288},  {"0.6b q + k", 3072, 1024}, {"0.6b gate + up", 6144, 1024},
     {"0.6b down", 1024, 3072},
 };
-constexpr int64_t kMostTokens = 128;
+constexpr int64_t kMostTokens = 128, kMostSplits = 16;
 constexpr int64_t kRotatedBytes = int64_t{160} << 20;  // more than the L2 cache
 
 DeviceBuffer filled(size_t n_bytes, int byte) {
@@ -64,6 +64,8 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
   const CublasHandle cublas = create_cublas(stream);
   const DeviceBuffer cublas_workspace = filled(kCublasBytes, 0);
   APR_CUDA(api().cublasSetWorkspace(cublas.get(), cublas_workspace.data(), kCublasBytes));
+  const int64_t shared_bytes =
+      static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes;
   for (const Shape& shape : kShapes) {
     const int64_t n_bytes = shape.n_rows * type.row_bytes(shape.n_cols);
     const int64_t n_elems = shape.n_rows * shape.n_cols;
@@ -81,20 +83,21 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
     weight.size_bytes = n_bytes;
     const std::vector<Weight> weights(static_cast<size_t>(1 + kRotatedBytes / n_bytes), weight);
     const DeviceWeights on_device(weights);
-    const std::vector<ProjectionGroup> groups{{0, true, {&weights[0]}}};
-    SmallGemm small(kernels, stream, device, on_device, groups);
+    SmallGemm small(kernels, stream, device, on_device, SmallGemmUse::kWherePossible);
     const int64_t n_halves = 1 + kRotatedBytes / (2 * n_elems);
     const DeviceBuffer halves = filled(static_cast<size_t>(n_halves * n_elems * 2), 0x29);
     const DeviceBuffer x = filled(static_cast<size_t>(kMostTokens * shape.n_cols * 2), 0x29);
-    const DeviceBuffer y = filled(static_cast<size_t>(kMostTokens * shape.n_rows * 4), 0);
+    const DeviceBuffer y =
+        filled(static_cast<size_t>(kMostSplits * kMostTokens * shape.n_rows * 4), 0);
     const DeviceBuffer largest = filled(4, 0x3c);
-    const float* const of_weight = largest.as<float>();
+    ProductColumns columns{largest.as<float>(), nullptr, 0, static_cast<int32_t>(shape.n_rows)};
     APR_CUDA(api().cudaDeviceSynchronize());
     for (const int64_t n_tokens : {1, 4, 8, 16, 32, 33, 48, 64, 96, 128}) {
       const double small_us = time_us(stream, 24, [&](size_t idx) {
         const Weight* one = &weights[idx % weights.size()];
-        small.multiply({&one, 1}, {&of_weight, 1}, x.as<uint16_t>(), n_tokens, y.as<float>(),
-                       shape.n_rows);
+        const ProductsTo to{y.as<float>(), shape.n_rows, n_tokens * shape.n_rows, kMostSplits};
+        small.multiply({&one, 1}, HalfStore::kCached, x.as<uint16_t>(), n_tokens, to,
+                       {&columns, 1});
       });
       const float alpha = 1.0F, beta = 0.0F;
       const double cublas_us = time_us(stream, 24, [&](size_t idx) {
@@ -104,12 +107,22 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
             CUDA_R_16F, shape.n_cols, x.data(), CUDA_R_16F, shape.n_cols, &beta, y.data(),
             CUDA_R_32F, shape.n_rows, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
       });
+      const TierCase of{{&type,
+                         {&shape.n_rows, 1},
+                         shape.n_cols,
+                         n_tokens,
+                         device.n_sm,
+                         shared_bytes,
+                         kMostSplits}};
+      const char* chosen =
+          choose_prefill_tier(of).tier == PrefillTier::kFused ? "small_gemm" : "cuBLAS";
       fmt::print(
           "{:5} {:14} {:4} tokens  {:7.2f} us {:5.2f} TB/s {:6.1f} TFLOP/s  cuBLAS {:7.2f} us "
-          "{:5.2f} TB/s  {:5.2f} times\n",
+          "{:5.2f} TB/s  {:5.2f} times  ({} splits; chosen: {})\n",
           type.name, shape.what, n_tokens, small_us, static_cast<double>(n_bytes) / small_us * 1e-6,
           2e-6 * static_cast<double>(n_elems * n_tokens) / small_us, cublas_us,
-          static_cast<double>(n_elems * 2) / cublas_us * 1e-6, cublas_us / small_us);
+          static_cast<double>(n_elems * 2) / cublas_us * 1e-6, cublas_us / small_us,
+          columns.n_splits, chosen);
     }
   }
 }
