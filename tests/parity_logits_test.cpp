@@ -105,7 +105,7 @@ TEST(ParityBounds, OfDefaultMode) {
 }
 
 TEST(ParityBounds, OfEightBitActivationsAllowTenTimesTheDistance) {
-  const ParityBounds bounds = parity_bounds(false, true, true);
+  const ParityBounds bounds = parity_bounds(false, true, kDp4aCosine);
   LogitsParity parity = good();
   parity.kl = 1.0;
   parity.cosine = 0.99901;
@@ -119,7 +119,11 @@ TEST(ParityBounds, OfEightBitActivationsAllowTenTimesTheDistance) {
   parity.margin = 0.159;
   EXPECT_NE(position_failure(parity, bounds), "");
   // Exact mode has none.
-  EXPECT_EQ(parity_bounds(true, true, true).min_cosine, 0.99999);
+  EXPECT_EQ(parity_bounds(true, true, kDp4aCosine).min_cosine, 0.99999);
+  const ParityBounds fp8 = parity_bounds(false, true, kFp8Cosine);
+  EXPECT_EQ(fp8.min_cosine, 0.95);
+  EXPECT_NEAR(fp8.margin, 0.05 * std::sqrt(500.0), 1e-9);
+  EXPECT_FALSE(fp8.max_mean_kl);
 }
 
 TEST(ParityVerdict, NamesTheFirstBadPositionAndListsNearTies) {

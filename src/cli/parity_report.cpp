@@ -251,7 +251,7 @@ std::string parity_text(const ParityReport& report) {
       report.verdict.passed ? "PASS" : "FAIL", report.exact ? "exact" : "default",
       report.positions.size(), n_decode, report.verdict.min_cosine, report.verdict.mean_kl,
       bounds.max_mean_kl || report.exact ? ""
-      : report.eight_bit()               ? " (not judged: 8-bit activations)"
+      : report.eight_bit_cosine()        ? " (not judged: 8-bit activations)"
                                          : " (not judged: synthetic weights)",
       report.verdict.max_relative_linf, report.verdict.near_ties.size());
   if (report.route_bound) {

@@ -28,10 +28,14 @@ struct ParityReport {
   ParityVerdict verdict;
   std::optional<OpParityReport> ops;
 
-  bool eight_bit() const {  // activations of the prefill
-    return prefill_gemm.is_object() && prefill_gemm["ran"] == "dp4a";
+  // The cosine that 8-bit activations of the prefill are held to; none: it has no such.
+  std::optional<double> eight_bit_cosine() const {
+    const std::string ran = prefill_gemm.is_object() ? prefill_gemm["ran"] : "";
+    return ran == "dp4a"  ? std::optional(kDp4aCosine)
+           : ran == "fp8" ? std::optional(kFp8Cosine)
+                          : std::nullopt;
   }
-  ParityBounds bounds() const { return parity_bounds(exact, trained, eight_bit()); }
+  ParityBounds bounds() const { return parity_bounds(exact, trained, eight_bit_cosine()); }
   std::string route_failure() const;  // the first; empty: none
   bool passed() const {
     return verdict.passed && route_failure().empty() && (!ops || ops->passed());

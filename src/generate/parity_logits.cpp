@@ -91,7 +91,7 @@ LogitsParity compare_logits(std::span<const float> oracle, std::span<const float
   return parity;
 }
 
-ParityBounds parity_bounds(bool exact, bool trained, bool eight_bit) {
+ParityBounds parity_bounds(bool exact, bool trained, std::optional<double> eight_bit_cosine) {
   ParityBounds bounds;
   if (exact) {
     bounds.min_cosine = 0.99999;
@@ -99,9 +99,10 @@ ParityBounds parity_bounds(bool exact, bool trained, bool eight_bit) {
     bounds.relative_margin = 2e-4;
     return bounds;
   }
-  bounds.min_cosine = eight_bit ? 0.999 : 0.9999;
-  bounds.margin = eight_bit ? 0.05 * std::sqrt(10.0) : 0.05;
-  if (trained && !eight_bit) {
+  constexpr double kCosine = 0.9999, kMargin = 0.05;
+  bounds.min_cosine = eight_bit_cosine.value_or(kCosine);
+  bounds.margin = kMargin * std::sqrt((1.0 - bounds.min_cosine) / (1.0 - kCosine));
+  if (trained && !eight_bit_cosine) {
     bounds.max_mean_kl = 1e-4;
   }
   return bounds;

@@ -43,9 +43,11 @@ struct ParityBounds {
 
 // Exact mode: cosine 0.99999, Linf 1e-4, margin 2e-4 x max |logit|. Default mode: cosine 0.9999,
 // mean KL 1e-4 (of trained weights: others spread their probability as no model does), margin 0.05.
-// With 8-bit activations, which nobody gets unasked: cosine 0.999, that is, errors sqrt(10) times
-// as large, and so the margin; their KL is not judged.
-ParityBounds parity_bounds(bool exact, bool trained, bool eight_bit = false);
+// With 8-bit activations, which nobody gets unasked: their own cosine, 0.999 for the integers of
+// dp4a, 0.95 for FP8, that is, errors sqrt(10) and sqrt(500) times as large, and so the margin;
+// their KL is not judged.
+constexpr double kDp4aCosine = 0.999, kFp8Cosine = 0.95;
+ParityBounds parity_bounds(bool exact, bool trained, std::optional<double> eight_bit_cosine = {});
 
 // Why this position is out of bounds; empty where it is not.
 std::string position_failure(const LogitsParity& position, const ParityBounds& bounds);
