@@ -107,7 +107,9 @@ TEST_P(GpuGateOf, PassesInEveryModeAndByEveryPath) {
       ASSERT_EQ(first.code, 0) << name << '=' << value << ": " << first.err;
       const auto parity = first.json()["parity"];
       EXPECT_EQ(parity["status"], "PASS");
-      EXPECT_EQ(parity["source"], "fresh") << first.err;
+      // A token at a time a long prompt runs what a short one did, which has a receipt by then.
+      const bool covered = flags.size() == 2 && flags[1] == "serial" && prompt != kShort;
+      EXPECT_EQ(parity["source"], covered ? "receipt" : "fresh") << first.err;
       EXPECT_GE(parity["cosine"], 0.98);
       EXPECT_GE(parity["min_cosine"], 0.95);
       std::printf("  %s %s=%s%s: cosine %.7f, min %.7f, %d positions\n", GetParam().c_str(), name,
