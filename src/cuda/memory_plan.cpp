@@ -59,7 +59,7 @@ void add_projection(MemoryPlan& memory, const ExecPlan& prefill, PrefillGemm gem
 void decide_gemm(PrefillDecision& decision, const CudaBackendOptions& options,
                  FitEnvironment environment, const CardFacts& card, const ModelDesc& desc) {
   if (options.prefill_gemm == PrefillGemm::kFp8) {
-    environment.fp8_prefill = "1";
+    environment.fp8_prefill.emplace("1");
   }
   if (options.fp8_prefill_off) {
     environment.fp8_prefill.reset();
