@@ -128,6 +128,17 @@ TEST(Generate, FeedsThePromptInChunksAndAsksForTheLastRowAlone) {
   EXPECT_EQ(progress, (std::vector<std::pair<int64_t, int64_t>>{{4, 9}, {8, 9}, {9, 9}}));
 }
 
+TEST(Generate, FeedsThePromptOneByOneWhereThatIsAskedFor) {
+  ScriptedBackend backend(tokenizer().vocab_size(), 100, 4, {stop_id()});
+  GenerateOptions options;
+  options.per_token_prefill = true;
+  generate(backend, tokenizer(), std::vector<TokenId>{1, 2, 3}, options, {}, nullptr);
+  ASSERT_EQ(backend.calls.size(), 3U);
+  EXPECT_EQ(backend.calls[1].ids, (std::vector<TokenId>{2}));
+  EXPECT_TRUE(backend.calls[1].logit_rows.empty());
+  EXPECT_EQ(backend.calls[2].logit_rows, (std::vector<int64_t>{0}));
+}
+
 TEST(Generate, FeedsBackEachTokenAtItsPosition) {
   const std::vector<TokenId> script = byte_tokens("abc");
   ScriptedBackend backend(tokenizer().vocab_size(), 100, 8, script);
