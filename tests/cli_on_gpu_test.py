@@ -34,6 +34,29 @@ class OnGpu(Base):
             self.assertEqual(report["prefill_gemm"]["tier"] == "", "--exact" in flags)
             self.assertEqual(process.stderr.decode().count("selected: gpu"), 1)
 
+    def test_gates_run_once_and_leave_a_receipt(self):
+        folder = os.path.dirname(self.temporary())
+        def parity(*flags, **variables):
+            process = run("run", MODEL, "--chat", EXAMPLE, "--gpu", "--json", *flags,
+                          env={**os.environ, "APR_F2_RECEIPT_DIR": folder, **variables})
+            self.check(process, 0)
+            found = json.loads(process.stdout)["parity"]
+            return found["status"], found["source"], process.stderr.decode()
+        status, source, lines = parity()
+        self.assertEqual((status, source), ("PASS", "fresh"))
+        self.assertIn("validating once", lines)
+        self.assertIn("parity: PASS cosine=", lines)
+        status, source, lines = parity()
+        self.assertEqual((status, source), ("PASS", "receipt"))
+        self.assertIn("parity: receipt", lines)
+        self.assertEqual(parity("--revalidate")[:2], ("PASS", "fresh"))
+        self.assertEqual(parity("--exact")[:2], ("PASS", "fresh"))  # other kernels
+        self.assertEqual(parity("--exact")[:2], ("PASS", "receipt"))
+        self.assertEqual(parity(SKIP_PARITY_GATE="1")[:2], ("skipped", "not-judged"))
+        receipt = next(name for name in os.listdir(folder) if name.endswith(".json"))
+        with open(os.path.join(folder, receipt)) as file:
+            self.assertEqual(json.load(file)["model_sha256"] + ".json", receipt)
+
     def test_no_gpu_runs_on_the_cpu(self):
         report = self.answered_json("run", MODEL, "--chat", EXAMPLE, "--no-gpu")
         self.assertEqual((report["text"], report["used_gpu"]), (ANSWER, False))
