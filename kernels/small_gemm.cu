@@ -116,7 +116,9 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
   constexpr int kMostTiles = (kOutside ? kScaledOutsideTokens : kSmallGemmTokens) / 8;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   APR_DYNAMIC_SHARED(uint8_t, shared);
-  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  // By a shuffle, so that the compiler knows it to be one for the whole warp.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / kWarpSize), 0);
   const int n_row_warps = 1 << p.row_warps_log2, n_col_warps = kSmallGemmWarps >> p.row_warps_log2;
   const int row_warp = warp & (n_row_warps - 1), col_warp = warp >> p.row_warps_log2;
   const int first_token = blockIdx.y * kSmallGemmTokens;

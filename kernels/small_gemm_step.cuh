@@ -1,4 +1,4 @@
-// The products of 32 rows of weights with up to 64 tokens over kStepCols columns, by one warp
+// The products of 32 rows of weights with up to 64 tokens over 64 columns, by one warp
 // (sm_80 and later). Weights are the rows of the tensor-core product and never leave the registers
 // of the warp that decodes them; tokens are its columns, 8 at a time.
 //
@@ -14,8 +14,7 @@
 
 namespace apr {
 
-template <bool kOutside>
-constexpr int kStepCols = kOutside ? 64 : 32;  // as many as registers allow
+constexpr int kStepCols = 64;
 constexpr uint32_t kF16Ones = 0x3c003c00u;
 
 // q of four bytes u = q + kBias as f16, two and two: exact. 1024 + u is the f16 of bits 0x6400 | u.
@@ -58,7 +57,7 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
                                               int n_tiles, float up,
                                               float (&sums)[2][kMostTiles][4]) {
   constexpr int kGroupElems = T::kGroupElems;
-  constexpr int kGroups = kStepCols<kOutside> / kGroupElems;
+  constexpr int kGroups = kStepCols / kGroupElems;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   const int lane = threadIdx.x % kWarpSize;
   const int g = lane / 4, t = lane % 4;
@@ -78,7 +77,7 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
   }
   constexpr int kProducts = kOutside ? kGroupElems / 16 : 1;  // of 16 columns, at a time
 #pragma unroll
-  for (int first = 0; first < kStepCols<kOutside>; first += 16 * kProducts) {
+  for (int first = 0; first < kStepCols; first += 16 * kProducts) {
     uint32_t a[2][kProducts][4];
     quant::Affine affine[2][2];  // of rows g and g + 8
 #pragma unroll
@@ -142,21 +141,11 @@ template <class T, bool kOutside, int kMostTiles>
 __device__ __forceinline__ void multiply_item(const uint8_t* units, const uint8_t* x_rows,
                                               int col_warp, int row_warps_log2, int n_tiles,
                                               float up, float (&sums)[2][kMostTiles][4]) {
-  if constexpr (kOutside) {
-    // Known columns make addresses in a unit constants, so every warp has the code of all.
+  // Known columns make addresses in a unit constants, so every warp has the code of all.
 #pragma unroll
-    for (int col = 0; col < quant::kUnitCols; col += kStepCols<kOutside>) {
-      if (col / 64 >> (row_warps_log2 - 2) == col_warp) {
-        multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
-      }
-    }
-  } else {
-    const int n_steps = quant::kUnitCols / kStepCols<kOutside> >> (4 - row_warps_log2);
-#pragma unroll 1
-    for (int step = 0; step < n_steps; ++step) {
-      // What the mask adds is what the compiler then knows of the columns.
-      const int col = (col_warp * n_steps + step) * kStepCols<kOutside> & (quant::kUnitCols - 1);
-      multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
+  for (int quarter = 0; quarter < quant::kUnitCols / kStepCols; ++quarter) {
+    if (quarter >> (row_warps_log2 - 2) == col_warp) {
+      multiply_step<T, kOutside>(units, x_rows, quarter * kStepCols, n_tiles, up, sums);
     }
   }
 }

@@ -122,7 +122,7 @@ TierChoice choose_prefill_tier(const TierCase& of) {
   if (of.use == SmallGemmUse::kWhereFaster && shape.ns >= library_ns(of.product, of.store)) {
     return {PrefillTier::kLibrary, "decoding takes longer"};
   }
-  return {};
+  return {PrefillTier::kFused, "", shape};
 }
 
 std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of) {

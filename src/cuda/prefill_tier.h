@@ -54,6 +54,7 @@ struct TierCase {
 struct TierChoice {
   PrefillTier tier = PrefillTier::kFused;
   std::string_view reason = {};  // why not fused
+  SmallGemmShape shape = {};     // of kFused
 };
 
 // The tier of one product of mode f16: the file's blocks, decoded by each block of threads for its

@@ -43,10 +43,11 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
                     store,
                     tensor_cores_,
                     use_};
-  if (choose_prefill_tier(of).tier == PrefillTier::kLibrary) {
+  const TierChoice choice = choose_prefill_tier(of);
+  if (choice.tier == PrefillTier::kLibrary) {
     return 0;
   }
-  const SmallGemmShape shape = small_gemm_shape(of.product);
+  const SmallGemmShape& shape = choice.shape;
   SmallGemmParams params{};
   for (size_t part = 0; part < n_parts; ++part) {
     const auto n_rows = static_cast<int32_t>(part_rows[part]);
