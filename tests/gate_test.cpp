@@ -175,14 +175,14 @@ TEST(Guard, JudgesTheWideBatchToo) {
 
 TEST(Guard, StandsForThePromptInABatchOfItsKernels) {
   EXPECT_EQ(guard_batch_rows(20, 2048), 20);
-  EXPECT_EQ(guard_batch_rows(200, 2048), 200);
-  EXPECT_EQ(guard_batch_rows(9000, 2048), 512);
+  EXPECT_EQ(guard_batch_rows(150, 2048), 150);
+  EXPECT_EQ(guard_batch_rows(9000, 2048), 192);
   EXPECT_EQ(guard_batch_rows(9000, 1), 1);
   const struct {
     int64_t judged, rows;
     bool covered;
   } rows[] = {{20, 64, true},    {64, 65, false}, {65, 128, true}, {128, 129, false},
-              {129, 2048, true}, {512, 20, true}, {65, 20, true},  {1, 64, true}};
+              {129, 2048, true}, {192, 20, true}, {65, 20, true},  {1, 64, true}};
   for (const auto& [judged, n_rows, covered] : rows) {
     EXPECT_EQ(covers_rows(judged, n_rows), covered) << judged << ' ' << n_rows;
   }

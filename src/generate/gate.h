@@ -16,7 +16,7 @@ constexpr double kGateCosine = 0.98;   // the load gate passes from here on; so 
 constexpr double kGuardCosine = 0.95;  // the guard rejects below
 constexpr double kRetryCosine = 0.90;  // below, nothing is tried again
 constexpr int64_t kProbeTokens = 64;   // of the prompt, its last
-constexpr int64_t kWideRows = 512;     // of a batch, past the bounds where its kernels change
+constexpr int64_t kWideRows = 192;     // of a batch, past the bounds where its kernels change
 
 // Logits of one position on the GPU beside the oracle's.
 struct GatePosition {
