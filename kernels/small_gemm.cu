@@ -72,7 +72,7 @@ __device__ __forceinline__ void copy_tokens(const SmallGemmParams& p, uint32_t t
 
 // Work of a block: a row tile and a split of the units of 256 columns, every gridDim.x-th.
 struct Work {
-  int idx, tile, split;
+  int idx;
   int k, end;  // units
 
   __device__ __forceinline__ Work(const SmallGemmParams& p) { start(p, blockIdx.x); }
@@ -81,9 +81,8 @@ struct Work {
   }
   __device__ __forceinline__ void start(const SmallGemmParams& p, int at) {
     const int n_units = quant::units_of(p.n_cols);
+    const int split = at / p.n_tiles;
     idx = at;
-    tile = idx % p.n_tiles;
-    split = idx / p.n_tiles;
     k = split * n_units / p.n_splits;
     end = (split + 1) * n_units / p.n_splits;
   }
@@ -131,7 +130,7 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
   Work next(p);  // to copy
 #pragma unroll 1
   for (int slot = 0; slot < p.n_slots - 1 && next.is_there(p); ++slot) {
-    copy_tile<T>(p, ring + slot * slot_bytes, next.tile, next.k);
+    copy_tile<T>(p, ring + slot * slot_bytes, next.idx % p.n_tiles, next.k);
     next.advance(p);
   }
   grid_dependency_wait();
@@ -153,7 +152,7 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
   bool begins = true;
   while (work.is_there(p)) {
     if (begins) {
-      up = power_to_f16(*part_of(p, work.tile).largest).up;
+      up = power_to_f16(*part_of(p, work.idx % p.n_tiles).largest).up;
     }
     if (p.n_slots == 2) {
       copy_groups_wait<0>();
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
     if (next.is_there(p)) {
       const uint32_t to = ring + (slot == 0 ? p.n_slots - 1 : slot - 1) * slot_bytes;
       copy_tokens(p, to + weight_bytes, first_token, n_token_tiles, next.k);
-      copy_tile<T>(p, to, next.tile, next.k);
+      copy_tile<T>(p, to, next.idx % p.n_tiles, next.k);
       next.advance(p);
     }
     copy_group_end();
@@ -175,9 +174,9 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
                                in_slot + weight_bytes + lane / 4 * kSmallGemmXBytes + lane % 4 * 8,
                                col_warp, p.row_warps_log2, n_token_tiles, up, sums);
     slot = slot + 1 == p.n_slots ? 0 : slot + 1;
-    const Work done = work;
+    const int done = work.idx;
     work.advance(p);
-    begins = work.idx != done.idx;
+    begins = work.idx != done;
     if (!begins) {
       continue;
     }
@@ -230,9 +229,10 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
       }
     }
 
-    const SmallGemmPart& part = part_of(p, done.tile);
-    const int first_row = ((done.tile - part.first_tile) * n_row_warps + row_warp) * 32;
-    float* const products = p.products + done.split * p.split_stride + part.first_col;
+    const int tile = done % p.n_tiles, split = done / p.n_tiles;
+    const SmallGemmPart& part = part_of(p, tile);
+    const int first_row = ((tile - part.first_tile) * n_row_warps + row_warp) * 32;
+    float* const products = p.products + split * p.split_stride + part.first_col;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// The products of 32 rows of weights with up to 64 tokens over 64 columns, by one warp
+// The products of 32 rows of weights with up to 64 tokens over some columns, by one warp
 // (sm_80 and later). Weights are the rows of the tensor-core product and never leave the registers
 // of the warp that decodes them; tokens are its columns, 8 at a time.
 //
@@ -14,7 +14,8 @@
 
 namespace apr {
 
-constexpr int kStepCols = 64;
+template <bool kOutside>
+constexpr int kStepCols = kOutside ? 64 : 32;  // as many as registers allow
 constexpr uint32_t kF16Ones = 0x3c003c00u;
 
 // q of four bytes u = q + kBias as f16, two and two: exact. 1024 + u is the f16 of bits 0x6400 | u.
@@ -57,7 +58,7 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
                                               int n_tiles, float up,
                                               float (&sums)[2][kMostTiles][4]) {
   constexpr int kGroupElems = T::kGroupElems;
-  constexpr int kGroups = kStepCols / kGroupElems;
+  constexpr int kGroups = kStepCols<kOutside> / kGroupElems;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   const int lane = threadIdx.x % kWarpSize;
   const int g = lane / 4, t = lane % 4;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
   }
   constexpr int kProducts = kOutside ? kGroupElems / 16 : 1;  // of 16 columns, at a time
 #pragma unroll
-  for (int first = 0; first < kStepCols; first += 16 * kProducts) {
+  for (int first = 0; first < kStepCols<kOutside>; first += 16 * kProducts) {
     uint32_t a[2][kProducts][4];
     quant::Affine affine[2][2];  // of rows g and g + 8
 #pragma unroll
@@ -143,9 +144,9 @@ __device__ __forceinline__ void multiply_item(const uint8_t* units, const uint8_
                                               float up, float (&sums)[2][kMostTiles][4]) {
   // Known columns make addresses in a unit constants, so every warp has the code of all.
 #pragma unroll
-  for (int quarter = 0; quarter < quant::kUnitCols / kStepCols; ++quarter) {
-    if (quarter >> (row_warps_log2 - 2) == col_warp) {
-      multiply_step<T, kOutside>(units, x_rows, quarter * kStepCols, n_tiles, up, sums);
+  for (int col = 0; col < quant::kUnitCols; col += kStepCols<kOutside>) {
+    if (col / 64 >> (row_warps_log2 - 2) == col_warp) {
+      multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
     }
   }
 }
