@@ -68,7 +68,8 @@ if(APR_WITH_CUDA)
             gpu_prefill_modes_test.cpp
     DEPS apr_test_cuda)
   apr_test(gpu_tier LABEL gpu SOURCES gpu_tier_test.cpp DEPS apr_test_cuda)
-  apr_test(gpu_fp8 LABEL gpu SOURCES gpu_fp8_test.cpp DEPS apr_test_cuda apr_test_gguf)
+  apr_test(gpu_fp8 LABEL gpu SOURCES gpu_fp8_test.cpp gpu_fp8_model_test.cpp
+    DEPS apr_test_cuda apr_test_gguf)
   apr_test(gpu_fit LABEL gpu SOURCES gpu_fit_test.cpp DEPS apr_test_cuda)
   apr_test(gpu_gate LABEL gpu SOURCES gpu_gate_test.cpp
     DEPS apr_cli apr_test_cuda nlohmann_json::nlohmann_json)
