@@ -105,6 +105,9 @@ TEST(PrefillTier, LaunchesFit) {
               ASSERT_GE(shape.n_blocks, 1U);
               ASSERT_LE(shape.n_blocks, shape.n_tiles * shape.n_splits);
               ASSERT_EQ(shape.n_token_tiles, static_cast<uint32_t>(n_tokens + 63) / 64);
+              ASSERT_EQ(shape.tile_tokens % 8, 0);
+              ASSERT_GE(shape.tile_tokens * shape.n_token_tiles, n_tokens);
+              ASSERT_LT(shape.tile_tokens * (shape.n_token_tiles - 1), n_tokens);
             }
           }
         }

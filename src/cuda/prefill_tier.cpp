@@ -56,9 +56,14 @@ double library_ns(const SmallGemmCase& of, HalfStore store) {
 
 }  // namespace
 
+int64_t small_gemm_tokens(int cc_major) {
+  return cc_major < 10 ? kSmallGemmTokens : kScaledOutsideTokens;
+}
+
 SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
-  const int64_t n_token_tiles = ceil_div(of.n_tokens, kSmallGemmTokens);
-  const int64_t tile_tokens = std::min<int64_t>(of.n_tokens, kSmallGemmTokens);
+  int64_t n_token_tiles = ceil_div(of.n_tokens, of.most_tokens);
+  const int64_t tile_tokens = ceil_div(ceil_div(of.n_tokens, n_token_tiles), 8) * 8;
+  n_token_tiles = ceil_div(of.n_tokens, tile_tokens);
   const int64_t most_blocks = std::max<int64_t>(1, of.n_sm / n_token_tiles);
   const int64_t n_units = quant::units_of(of.n_cols), n_rows = rows_of(of);
   const int unit_bytes = unit_bytes_of(*of.type);
@@ -66,7 +71,7 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
   for (const int row_warps_log2 : {3, 2}) {
     const int n_row_warps = 1 << row_warps_log2;
     const int64_t slot_bytes =
-        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(ceil_div(tile_tokens, 8)));
+        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(tile_tokens / 8));
     const int64_t n_slots = std::min(kMostSlots, of.shared_bytes / slot_bytes);
     if (n_slots < 2) {
       continue;
@@ -94,6 +99,7 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
                 n_tiles,
                 n_splits,
                 static_cast<uint32_t>(n_blocks),
+                tile_tokens,
                 static_cast<uint32_t>(n_token_tiles),
                 ns};
       }

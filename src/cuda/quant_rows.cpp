@@ -55,11 +55,13 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
     add(fmt::format("moe_gemm.{}", name), "moe_gemm.cu", fmt::format("apr::moe_gemm<{}>", type),
         tensor_cores, true);
   }
-  for (const bool outside : {false, true}) {
-    if (!is_plain) {
-      add(fmt::format("small_gemm.{}{}", name, outside ? ".outside" : ""), "small_gemm.cu",
-          fmt::format("apr::small_gemm<{}, {}>", type, outside), tensor_cores, true);
-    }
+  if (!is_plain) {
+    add(fmt::format("small_gemm.{}.outside", name), "small_gemm.cu",
+        fmt::format("apr::small_gemm<{}, true>", type), tensor_cores, true);
+    // See small_gemm_tokens.
+    add(fmt::format("small_gemm.{}", name), "small_gemm.cu",
+        fmt::format("apr::small_gemm<{}, false>", type),
+        {"sm_80", "sm_86", "sm_89", "sm_90a"}, true);
   }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";

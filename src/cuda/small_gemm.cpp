@@ -17,6 +17,7 @@ SmallGemm::SmallGemm(const KernelLibrary& kernels, const Stream& stream, const D
       weights_(weights),
       use_(use),
       tensor_cores_(device.cc_major >= 8),
+      most_tokens_(small_gemm_tokens(device.cc_major)),
       n_sm_(device.n_sm),
       shared_bytes_(static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
 
@@ -24,6 +25,7 @@ std::string SmallGemm::describe(std::span<const ProjectionGroup> groups, HalfSto
   TierCase of{{}, store, tensor_cores_, use_};
   of.product.n_sm = n_sm_;
   of.product.shared_bytes = shared_bytes_;
+  of.product.most_tokens = most_tokens_;
   return describe_tiers(groups, of);
 }
 
@@ -39,7 +41,7 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
     ++n_parts;
   }
   const TierCase of{{first.type, std::span(part_rows).first(n_parts), first.n_cols, n_tokens, n_sm_,
-                     shared_bytes_, to.most_splits},
+                     shared_bytes_, to.most_splits, most_tokens_},
                     store,
                     tensor_cores_,
                     use_};
@@ -63,12 +65,13 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
   params.n_parts = static_cast<int32_t>(n_parts);
   params.n_cols = static_cast<int32_t>(first.n_cols);
   params.n_tokens = static_cast<int32_t>(n_tokens);
+  params.tile_tokens = static_cast<int32_t>(shape.tile_tokens);
   params.n_splits = static_cast<int32_t>(shape.n_splits);
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
   launch(kernels_,
          fmt::format("small_gemm.{}{}", first.type->name,
-                     n_tokens <= kScaledOutsideTokens ? ".outside" : ""),
+                     shape.tile_tokens <= kScaledOutsideTokens ? ".outside" : ""),
          {.grid_x = shape.n_blocks,
           .grid_y = shape.n_token_tiles,
           .block_x = kSmallGemmWarps * 32,

@@ -42,6 +42,7 @@ class SmallGemm {
   const DeviceWeights& weights_;
   SmallGemmUse use_;
   bool tensor_cores_;
+  int64_t most_tokens_;
   int n_sm_;
   int64_t shared_bytes_;
 };
