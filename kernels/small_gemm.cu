@@ -1,14 +1,12 @@
 // Computes  products[token, first_col + row] = x[token] w[row] * 2^e of the weights, for few tokens
-// Reads     w [n_rows, n_cols] of one block type T, as planes, once for each tile of tokens; x as
-//           f16
+// Reads     w [n_rows, n_cols] of one block type T, as planes, once for each 64 tokens; x as f16
 // Writes    products f32, of each split of the columns apart: whoever reads them adds them up
 // How       a block's work is a tile of 128 or 256 rows and a split of the columns. Of 256 columns
 //           at a time it copies weights and x asynchronously into a ring; each warp decodes 32 rows
 //           of its share of the columns (small_gemm_step.cuh).
-// Grid      (any number of blocks, ceil(n_tokens / tile_tokens))   Block  512
+// Grid      (any number of blocks, ceil(n_tokens / 64))   Block  512
 // Shared    n_slots * small_gemm_slot_bytes(), dynamic
-// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; tile_tokens at most 32 where kOutside; at
-// most
+// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; n_tokens at most 32 where kOutside; at most
 //           as many splits as units of 256 columns
 // Moves     weights + tiles * n_tokens * n_cols * 2 of x from cache + n_splits * n_tokens * n_rows
 //           * 4
@@ -122,8 +120,8 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / kWarpSize), 0);
   const int n_row_warps = 1 << p.row_warps_log2, n_col_warps = kSmallGemmWarps >> p.row_warps_log2;
   const int row_warp = warp & (n_row_warps - 1), col_warp = warp >> p.row_warps_log2;
-  const int first_token = blockIdx.y * p.tile_tokens;
-  const int n_token_tiles = (min(p.tile_tokens, p.n_tokens - first_token) + 7) / 8;
+  const int first_token = blockIdx.y * kSmallGemmTokens;
+  const int n_token_tiles = (min(kSmallGemmTokens, p.n_tokens - first_token) + 7) / 8;
   const int weight_bytes = small_gemm_weight_bytes(kUnitBytes, n_row_warps);
   const int slot_bytes = small_gemm_slot_bytes(kUnitBytes, n_row_warps, n_token_tiles);
   const uint32_t ring = shared_address(shared);

@@ -24,7 +24,6 @@ struct SmallGemmParams {
   int64_t stride, split_stride;              // elements from one row to the next, of splits
   int32_t n_parts, n_cols, n_tokens;
   int32_t n_tiles;         // of rows, of all parts
-  int32_t tile_tokens;     // of a block: a multiple of 8, at most kSmallGemmTokens
   int32_t n_splits;        // of the columns
   int32_t row_warps_log2;  // warps of a block with other rows, 32 each: 4 or 8; the others take
                            // other columns of the same

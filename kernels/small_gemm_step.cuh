@@ -79,9 +79,6 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
   constexpr int kProducts = kOutside ? kGroupElems / 16 : 1;  // of 16 columns, at a time
 #pragma unroll
   for (int first = 0; first < kStepCols<kOutside>; first += 16 * kProducts) {
-    if constexpr (!kOutside) {
-      asm volatile("" ::: "memory");  // loads of later columns would take registers from the sums
-    }
     uint32_t a[2][kProducts][4];
     quant::Affine affine[2][2];  // of rows g and g + 8
 #pragma unroll

@@ -60,9 +60,7 @@ void check(const char* type, const Shape& shape) {
     scale_rows<4>(rows);
   });
 
-  constexpr int kTileTokens = kOutside ? 24 : kSmallGemmTokens;
-  const unsigned n_token_tiles =
-      static_cast<unsigned>(shape.n_tokens + kTileTokens - 1) / kTileTokens;
+  const unsigned n_token_tiles = static_cast<unsigned>(shape.n_tokens + 63) / 64;
   params.stride = n_rows_in_all + 3;
   params.split_stride = shape.n_tokens * params.stride + 1;
   const Aligned<float> products(static_cast<size_t>(shape.n_splits * params.split_stride));
@@ -73,8 +71,7 @@ void check(const char* type, const Shape& shape) {
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
   params.n_splits = shape.n_splits;
-  params.tile_tokens = kTileTokens;
-  const int tokens = static_cast<int>(std::min<int64_t>(shape.n_tokens, kTileTokens));
+  const int tokens = static_cast<int>(std::min<int64_t>(shape.n_tokens, kSmallGemmTokens));
   simt::launch({shape.n_blocks, n_token_tiles, 1}, kSmallGemmThreads,
                static_cast<size_t>(shape.n_slots * small_gemm_slot_bytes(quant::unit_bytes<T>(),
                                                                          1 << shape.row_warps_log2,

@@ -15,9 +15,9 @@ constexpr int64_t kMostSlots = 4, kMostSplits = 16;
 // Measured on an H200 with tools/bench/gpu_projection_bench: what every launch takes, the end of a
 // tile, 256 columns of 256 rows at the least and of each token, and the bytes of a nanosecond that
 // one multiprocessor loads, and all of them together.
-constexpr double kLaunchNs = 3500, kTileEndNs = 500, kItemNs = 2000, kTokenNs = 60;
+constexpr double kLaunchNs = 2500, kTileEndNs = 500, kItemNs = 3400, kTokenNs = 30;
 constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
-constexpr double kLibraryLaunchNs = 3800, kDequantLaunchNs = 3000;
+constexpr double kLibraryLaunchNs = 3400, kDequantLaunchNs = 3000;
 
 int64_t ceil_div(int64_t n, int64_t by) {
   return (n + by - 1) / by;
@@ -56,14 +56,9 @@ double library_ns(const SmallGemmCase& of, HalfStore store) {
 
 }  // namespace
 
-int64_t small_gemm_tokens(int cc_major) {
-  return cc_major < 10 ? kSmallGemmTokens : kScaledOutsideTokens;
-}
-
 SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
-  int64_t n_token_tiles = ceil_div(of.n_tokens, of.most_tokens);
-  const int64_t tile_tokens = ceil_div(ceil_div(of.n_tokens, n_token_tiles), 8) * 8;
-  n_token_tiles = ceil_div(of.n_tokens, tile_tokens);
+  const int64_t n_token_tiles = ceil_div(of.n_tokens, kSmallGemmTokens);
+  const int64_t tile_tokens = std::min<int64_t>(of.n_tokens, kSmallGemmTokens);
   const int64_t most_blocks = std::max<int64_t>(1, of.n_sm / n_token_tiles);
   const int64_t n_units = quant::units_of(of.n_cols), n_rows = rows_of(of);
   const int unit_bytes = unit_bytes_of(*of.type);
@@ -71,7 +66,7 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
   for (const int row_warps_log2 : {3, 2}) {
     const int n_row_warps = 1 << row_warps_log2;
     const int64_t slot_bytes =
-        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(tile_tokens / 8));
+        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(ceil_div(tile_tokens, 8)));
     const int64_t n_slots = std::min(kMostSlots, of.shared_bytes / slot_bytes);
     if (n_slots < 2) {
       continue;
@@ -99,7 +94,6 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
                 n_tiles,
                 n_splits,
                 static_cast<uint32_t>(n_blocks),
-                tile_tokens,
                 static_cast<uint32_t>(n_token_tiles),
                 ns};
       }
@@ -118,7 +112,7 @@ TierChoice choose_prefill_tier(const TierCase& of) {
   if (of.product.type->block_elems == 1) {
     return {PrefillTier::kLibrary, "a plain type has nothing to decode"};
   }
-  if (of.product.n_tokens > kMostFusedTokens) {
+  if (of.product.n_tokens > (of.few_registers ? kScaledOutsideTokens : kMostFusedTokens)) {
     return {PrefillTier::kLibrary, "many tokens"};
   }
   const SmallGemmShape shape = small_gemm_shape(of.product);

@@ -19,7 +19,6 @@ struct SmallGemmCase {
   int n_sm = 1;
   int64_t shared_bytes = 0;  // that a block may ask for
   int64_t most_splits = 1;   // of the columns, that there is room for
-  int64_t most_tokens = 64;  // of a block
 };
 
 struct SmallGemmShape {
@@ -27,15 +26,10 @@ struct SmallGemmShape {
   int64_t shared_bytes = 0;
   int64_t n_tiles = 0;  // of rows, of all parts
   int64_t n_splits = 1;
-  uint32_t n_blocks = 0;    // for each token tile
-  int64_t tile_tokens = 0;  // of a block
+  uint32_t n_blocks = 0;  // for each token tile
   uint32_t n_token_tiles = 0;
   double ns = 0.0;  // that it takes on an H200, roughly
 };
-
-// Tokens of a block at most on devices of a compute capability: more take more registers than there
-// are, as ptxas gives them from sm_100 on.
-int64_t small_gemm_tokens(int cc_major);
 
 // How a launch multiplies them.
 SmallGemmShape small_gemm_shape(const SmallGemmCase& of);
@@ -55,6 +49,8 @@ struct TierCase {
   HalfStore store = HalfStore::kCached;
   bool tensor_cores = true;  // sm_80 and later
   SmallGemmUse use = SmallGemmUse::kWhereFaster;
+  // From sm_100 on ptxas has too few registers for more than 32 tokens of a block.
+  bool few_registers = false;
 };
 
 struct TierChoice {

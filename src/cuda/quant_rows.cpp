@@ -58,10 +58,10 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
   if (!is_plain) {
     add(fmt::format("small_gemm.{}.outside", name), "small_gemm.cu",
         fmt::format("apr::small_gemm<{}, true>", type), tensor_cores, true);
-    // See small_gemm_tokens.
+    // See TierCase::few_registers.
     add(fmt::format("small_gemm.{}", name), "small_gemm.cu",
-        fmt::format("apr::small_gemm<{}, false>", type),
-        {"sm_80", "sm_86", "sm_89", "sm_90a"}, true);
+        fmt::format("apr::small_gemm<{}, false>", type), {"sm_80", "sm_86", "sm_89", "sm_90a"},
+        true);
   }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";

@@ -17,15 +17,14 @@ SmallGemm::SmallGemm(const KernelLibrary& kernels, const Stream& stream, const D
       weights_(weights),
       use_(use),
       tensor_cores_(device.cc_major >= 8),
-      most_tokens_(small_gemm_tokens(device.cc_major)),
+      few_registers_(device.cc_major >= 10),
       n_sm_(device.n_sm),
       shared_bytes_(static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
 
 std::string SmallGemm::describe(std::span<const ProjectionGroup> groups, HalfStore store) const {
-  TierCase of{{}, store, tensor_cores_, use_};
+  TierCase of{{}, store, tensor_cores_, use_, few_registers_};
   of.product.n_sm = n_sm_;
   of.product.shared_bytes = shared_bytes_;
-  of.product.most_tokens = most_tokens_;
   return describe_tiers(groups, of);
 }
 
@@ -41,10 +40,11 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
     ++n_parts;
   }
   const TierCase of{{first.type, std::span(part_rows).first(n_parts), first.n_cols, n_tokens, n_sm_,
-                     shared_bytes_, to.most_splits, most_tokens_},
+                     shared_bytes_, to.most_splits},
                     store,
                     tensor_cores_,
-                    use_};
+                    use_,
+                    few_registers_};
   const TierChoice choice = choose_prefill_tier(of);
   if (choice.tier == PrefillTier::kLibrary) {
     return 0;
@@ -65,13 +65,12 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
   params.n_parts = static_cast<int32_t>(n_parts);
   params.n_cols = static_cast<int32_t>(first.n_cols);
   params.n_tokens = static_cast<int32_t>(n_tokens);
-  params.tile_tokens = static_cast<int32_t>(shape.tile_tokens);
   params.n_splits = static_cast<int32_t>(shape.n_splits);
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
   launch(kernels_,
          fmt::format("small_gemm.{}{}", first.type->name,
-                     shape.tile_tokens <= kScaledOutsideTokens ? ".outside" : ""),
+                     n_tokens <= kScaledOutsideTokens ? ".outside" : ""),
          {.grid_x = shape.n_blocks,
           .grid_y = shape.n_token_tiles,
           .block_x = kSmallGemmWarps * 32,

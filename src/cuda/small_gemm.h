@@ -41,8 +41,7 @@ class SmallGemm {
   const Stream& stream_;
   const DeviceWeights& weights_;
   SmallGemmUse use_;
-  bool tensor_cores_;
-  int64_t most_tokens_;
+  bool tensor_cores_, few_registers_;
   int n_sm_;
   int64_t shared_bytes_;
 };
