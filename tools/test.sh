@@ -107,7 +107,7 @@ if check "build, warnings are errors" configure_and_build build-test all \
 fi
 # A subset (tests/CMakeLists.txt): the real model, long prompts and the wider fixtures take sanitizers
 # many minutes and walk the same code as what is left.
-not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|Q4_K_M|float|hot|iqmix|ManyExperts|LayersInTheTypes|APlantedFault'
+not_sanitized='ChunkSizes|LogitsAre|ReferenceKernelsAgree|HybridState|Chats|Q8_0|Q4_K_M|float|hot|iqmix|ManyExperts|LayersInTheTypes|APlantedFault|GateProbeOfEach'
 skips() { [[ " ${APR_SKIP:-} " == *" $1 "* ]]; }
 sanitized_targets=
 skips sanitize || sanitized_targets=apr_sanitized_tests
