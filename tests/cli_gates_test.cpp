@@ -38,6 +38,7 @@ TEST_F(Gated, IsSkippedByTheVariable) {
   EXPECT_TRUE(receipts().empty());
   ::setenv("SKIP_PARITY_GATE", "yes", 1);
   EXPECT_EQ(refusal(bad).code(), ErrorCode::kParityFailed);
+  EXPECT_TRUE(printed("SKIP_PARITY_GATE is \"yes\"; it must be 0 or 1")) << lines_;
 }
 
 TEST_F(Gated, RefusesAForcedGpuAtTheLoadGate) {
@@ -134,10 +135,23 @@ TEST_F(Gated, JudgesTheKernelsOfALongPromptAsWell) {
   prompt_ = long_prompt;
   const Admitted admitted = run(true);
   EXPECT_TRUE(printed("shorter prompts")) << lines_;
-  EXPECT_EQ(admitted.parity.positions, 1 + 64 + 63);
+  EXPECT_EQ(admitted.parity.positions, 1 + 64 + 7 + 63);
   EXPECT_EQ(run(true).parity.source, "receipt");
   prompt_.resize(30);
   EXPECT_EQ(run(true).parity.source, "receipt");
+}
+
+// As other kernels take them, and end long prompts.
+TEST_F(Gated, JudgesTheKernelsOfFewTokensAsWell) {
+  const RefusedBackend refused = refusal([](const EngineOptions&) {
+    return Alteration{.change = [](int64_t position, int64_t n_rows, std::span<float> logits) {
+      if (position == 6 && n_rows == 8) {
+        test::turn_away(logits, 0.9);
+      }
+    }};
+  });
+  EXPECT_EQ(refused.exit_code(), 14);
+  EXPECT_NE(std::string(refused.what()).find("at position 6 "), std::string::npos);
 }
 
 // A step of one token alone: what a bad cache would do.

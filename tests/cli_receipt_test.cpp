@@ -16,13 +16,13 @@ TEST_F(Receipts, PassesOnceAndIsThenSparedByAReceipt) {
   const Admitted first = run(true);
   EXPECT_EQ(first.parity.status, "PASS");
   EXPECT_EQ(first.parity.source, "fresh");
-  EXPECT_EQ(first.parity.positions, 1 + 11 + 1);
+  EXPECT_EQ(first.parity.positions, 1 + 11 + 1 + 7);
   EXPECT_GE(*first.parity.cosine, 0.99999);
   EXPECT_GE(*first.parity.min_cosine, 0.99999);
   EXPECT_TRUE(printed("validating once")) << lines_;
   EXPECT_TRUE(printed("no receipt for this model")) << lines_;
   EXPECT_TRUE(printed("parity: PASS cosine=")) << lines_;
-  EXPECT_TRUE(printed("positions=13 threshold=0.98 basis=cpu")) << lines_;
+  EXPECT_TRUE(printed("positions=20 threshold=0.98 basis=cpu")) << lines_;
   EXPECT_TRUE(printed("selected: gpu")) << lines_;
   ASSERT_EQ(receipts().size(), 1U);
   const auto json = test::load_json(receipts()[0]);
@@ -32,14 +32,14 @@ TEST_F(Receipts, PassesOnceAndIsThenSparedByAReceipt) {
   EXPECT_TRUE(json["build_id"].get<std::string>().starts_with("exe-sha256:"));
   EXPECT_TRUE(json["device"].get<std::string>().starts_with("altered CPU"));
   EXPECT_GT(json["validated_at"], 1700000000);
-  EXPECT_EQ(json["positions_judged"], 13);
+  EXPECT_EQ(json["positions_judged"], 20);
 
   const Admitted second = run(true, [](const EngineOptions&) {
     return failing(ErrorCode::kBackendUnavailable, 1);  // nothing is computed
   });
   EXPECT_EQ(second.parity.source, "receipt");
   EXPECT_EQ(second.parity.to_json()["cosine"], first.parity.to_json()["cosine"]);
-  EXPECT_EQ(second.parity.positions, 13);
+  EXPECT_EQ(second.parity.positions, 20);
   EXPECT_TRUE(printed("parity: receipt cosine=")) << lines_;
   EXPECT_FALSE(printed("validating")) << lines_;
 

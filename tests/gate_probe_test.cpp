@@ -91,6 +91,35 @@ TEST_P(GateProbeOfEach, SeesTheKernelsOfLongPrompts) {
   }
 }
 
+TEST_P(GateProbeOfEach, SeesTheKernelsOfFewTokens) {
+  const std::vector<TokenId> probe = ids(20);
+  for (const int64_t max_logit_rows : {3, 64}) {
+    const auto oracle = cpu();
+    AlteredBackend backend(cpu(), {.change =
+                                       [](int64_t position, int64_t n_rows, std::span<float> row) {
+                                         if (n_rows == 8 && position == 5) {
+                                           test::turn_away(row, 0.7);
+                                         }
+                                       },
+                                   .max_logit_rows = max_logit_rows});
+    const ProbeResult result =
+        run_probe(*oracle, backend,
+                  {.ids = probe, .with_decode = true, .batch_rows = 30, .few_rows = 8}, nullptr);
+    ASSERT_FALSE(result.failure);
+    ASSERT_EQ(result.few.size(), 8U);
+    for (size_t position = 0; position < 8; ++position) {
+      EXPECT_NEAR(result.few[position].cosine, position == 5 ? 0.7 : 1.0, 1e-5);
+    }
+    EXPECT_FALSE(judge_guard(result.positions, {}, result.wide).rejected);
+    EXPECT_EQ(judge_guard(result.positions, {}, result.wide).n_judged, 20 + 19);
+    EXPECT_EQ(backend.n_past(), 0);
+    EXPECT_EQ(result.wrong_route, "");
+  }
+  // A probe as short as that is such a batch itself.
+  const auto oracle = cpu(), backend = cpu();
+  EXPECT_TRUE(run_probe(*oracle, *backend, {.ids = ids(8), .few_rows = 8}, nullptr).few.empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, GateProbeOfEach,
                          testing::Values("tiny-qwen3-kmix", "tiny-qwen35-Q4_K_M",
                                          "tiny-qwen3moe-mix"),
@@ -151,6 +180,24 @@ TEST_F(GateProbeOfOne, AnswersABackendThatFails) {
     EXPECT_STREQ(result.failure->what(), "planted");
     EXPECT_TRUE(result.positions.empty());
     EXPECT_EQ(backend.n_past(), 0);
+  }
+}
+
+// Before the probe, before the batch of few, before the wide one.
+TEST_F(GateProbeOfOne, AnswersABackendThatCannotBeReset) {
+  for (const int n_good : {0, 1, 2}) {
+    const auto oracle = cpu();
+    int n_resets = 0;
+    AlteredBackend backend(cpu(), {.before_reset = [&] {
+                             if (n_resets++ >= n_good) {
+                               throw Error(ErrorCode::kBackendUnavailable, "planted");
+                             }
+                           }});
+    const ProbeResult result =
+        run_probe(*oracle, backend, {.ids = ids(12), .batch_rows = 30, .few_rows = 8}, nullptr);
+    ASSERT_TRUE(result.failure) << n_good;
+    EXPECT_STREQ(result.failure->what(), "planted");
+    EXPECT_EQ(oracle->n_past(), 0);
   }
 }
 

@@ -161,7 +161,7 @@ TEST(Guard, ProbesTheEndOfThePrompt) {
   EXPECT_TRUE(guard_probe({}, std::nullopt).empty());
 }
 
-TEST(Guard, JudgesTheWideBatchToo) {
+TEST(Guard, JudgesTheOtherBatchesToo) {
   const std::vector<GatePosition> good = {position(1.0), position(0.99), position(0.99)};
   const std::vector<GatePosition> bad = {position(0.0), position(0.99), position(0.5)};
   const GuardVerdict verdict = judge_guard(good, bad);
@@ -170,7 +170,9 @@ TEST(Guard, JudgesTheWideBatchToo) {
   EXPECT_EQ(verdict.n_judged, 4);
   EXPECT_EQ(verdict.min_cosine, 0.5);
   EXPECT_EQ(judge_guard(bad, good).first_bad, 2);
-  EXPECT_FALSE(judge_guard(good, good).rejected);
+  EXPECT_FALSE(judge_guard(good, good, good).rejected);
+  EXPECT_EQ(judge_guard(good, good, bad).first_bad, 2);
+  EXPECT_EQ(judge_guard(good, good, bad).n_judged, 6);
 }
 
 TEST(Guard, StandsForThePromptInABatchOfItsKernels) {
@@ -181,8 +183,9 @@ TEST(Guard, StandsForThePromptInABatchOfItsKernels) {
   const struct {
     int64_t judged, rows;
     bool covered;
-  } rows[] = {{20, 64, true},    {64, 65, false}, {65, 128, true}, {128, 129, false},
-              {129, 2048, true}, {192, 20, true}, {65, 20, true},  {1, 64, true}};
+  } rows[] = {{20, 20, true},    {20, 21, false},    {20, 19, true},   {1, 2, false},
+              {191, 192, false}, {191, 191, true},   {192, 192, true}, {192, 193, true},
+              {192, 9000, true}, {150, 9000, false}, {1, 1, true}};
   for (const auto& [judged, n_rows, covered] : rows) {
     EXPECT_EQ(covers_rows(judged, n_rows), covered) << judged << ' ' << n_rows;
   }

@@ -288,7 +288,7 @@ TEST_F(GpuGate, SeesInThePromptWhatTheFirstTokenHides) {
   }
 }
 
-// Of a prompt of 64 tokens or more, which another kernel takes, only the step after it shows it.
+// Another kernel takes the probe's 64 tokens at once: the step after them shows it first.
 TEST_F(GpuGate, SeesAFaultOfDecodeInTheStepAfterThePrompt) {
   const test::TempFolder cache;
   const Variable dir("XDG_CACHE_HOME", cache.path());

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/interrupt.h"
 #include "cli/kernel_facts.h"
+#include "cli/output.h"
 #include "cli/receipt.h"
 #include "generate/gate_probe.h"
 
@@ -22,7 +23,12 @@ constexpr KernelSet kOracleKernels = KernelSet::kFast;
 
 bool is_skipped() {
   const char* value = std::getenv("SKIP_PARITY_GATE");
-  return value != nullptr && std::string_view(value) == "1";
+  const std::string_view text = value == nullptr ? "" : value;
+  if (!text.empty() && text != "0" && text != "1") {
+    log_warning(
+        fmt::format("SKIP_PARITY_GATE is {}; it must be 0 or 1; 0 is used", in_quotes(text)));
+  }
+  return text == "1";
 }
 
 class Gates {
@@ -206,7 +212,7 @@ bool Gates::pass_guard(Backend& oracle) {
     return stop_on_failure(result, guarded_.size());
   }
   const char* path = path_name();  // a rebuild that fails leaves no backend
-  GuardVerdict verdict = judge_guard(result.positions, result.wide);
+  GuardVerdict verdict = judge_guard(result.positions, result.few, result.wide);
   if (may_retry_without_fp8(verdict, is_batched(), backends_.runs_fp8(*backend_))) {
     EngineOptions without = engine_;
     without.fp8_prefill_off = true;
@@ -217,7 +223,7 @@ bool Gates::pass_guard(Backend& oracle) {
       if (result.failure) {
         return stop_on_failure(result, guarded_.size());
       }
-      verdict = judge_guard(result.positions, result.wide);
+      verdict = judge_guard(result.positions, result.few, result.wide);
       choice_.reason += "; FP16 products, as FP8 fails parity";
     }
   }
@@ -245,6 +251,7 @@ ProbeResult Gates::probe(Backend& oracle, std::span<const TokenId> ids, bool wit
   probe.ids = ids;
   probe.with_decode = with_decode;
   probe.batch_rows = with_decode ? batch_rows() : 0;
+  probe.few_rows = with_decode && backend_->max_rows() >= kFewRows ? kFewRows : 0;
   probe.exact = engine_.exact;
   probe.on_start = [&](const char* whose) {
     request_.progress.show(fmt::format("validating once: {} token{} on the {}", ids.size(),
@@ -253,7 +260,7 @@ ProbeResult Gates::probe(Backend& oracle, std::span<const TokenId> ids, bool wit
   ProbeResult result = run_probe(oracle, *backend_, probe, request_.cancel);
   request_.progress.clear();
   if (result.cancelled) {
-    check_interrupted();
+    throw Error(ErrorCode::kInterrupted, "interrupted");
   }
   n_rerouted_ += result.n_rerouted;
   return result;

@@ -50,10 +50,10 @@ LoadVerdict judge_load(double cosine, bool can_retry) {
   return can_retry && cosine >= kRetryCosine ? LoadVerdict::kRetry : LoadVerdict::kFail;
 }
 
-GuardVerdict judge_guard(std::span<const GatePosition> positions,
+GuardVerdict judge_guard(std::span<const GatePosition> positions, std::span<const GatePosition> few,
                          std::span<const GatePosition> wide) {
   GuardVerdict verdict;
-  for (const auto& part : {positions, wide}) {
+  for (const auto& part : {positions, few, wide}) {
     for (size_t idx = 1; idx < part.size(); ++idx) {
       const GatePosition& position = part[idx];
       ++verdict.n_judged;
@@ -99,8 +99,7 @@ int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows) {
 }
 
 bool covers_rows(int64_t judged_rows, int64_t rows) {
-  const auto tier = [](int64_t n_rows) { return n_rows <= 64 ? 0 : n_rows <= 128 ? 1 : 2; };
-  return tier(judged_rows) >= tier(rows);
+  return judged_rows >= std::min(rows, kWideRows);
 }
 
 }  // namespace apr

@@ -16,6 +16,7 @@ constexpr double kGateCosine = 0.98;   // the load gate passes from here on; so 
 constexpr double kGuardCosine = 0.95;  // the guard rejects below
 constexpr double kRetryCosine = 0.90;  // below, nothing is tried again
 constexpr int64_t kProbeTokens = 64;   // of the prompt, its last
+constexpr int64_t kFewRows = 8;        // of a batch: other kernels take so few
 constexpr int64_t kWideRows = 192;     // of a batch, past the bounds where its kernels change
 
 // Logits of one position on the GPU beside the oracle's.
@@ -44,10 +45,11 @@ struct GuardVerdict {
   double min_cosine = 1.0;  // of all that are judged
 };
 
-// Rejects at the first position, of the probe as it is, then of the same in a wider batch (empty
-// where there was none), whose cosine is below kGuardCosine, or whose largest logit is
-// another token's with a cosine below kGateCosine.
+// Rejects at the first position, of the probe as it is, then of its first rows in a batch of few,
+// then of all in a wider one (each empty where there was none), whose cosine is below kGuardCosine,
+// or whose largest logit is another token's with a cosine below kGateCosine.
 GuardVerdict judge_guard(std::span<const GatePosition> positions,
+                         std::span<const GatePosition> few = {},
                          std::span<const GatePosition> wide = {});
 
 // Whether a rejection may be the doing of FP8 products: then FP16 is measured.
@@ -67,8 +69,9 @@ std::vector<TokenId> guard_probe(std::span<const TokenId> prompt, std::optional<
 // batches of max_rows: kernels depend on that number up to kWideRows.
 int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows);
 
-// Whether a verdict on batches of `judged_rows` is one on those of `rows`, and all smaller ones:
-// products change at 64 and 128 rows.
+// Whether a verdict on batches of up to `judged_rows` is one on those of `rows`: of as many, of
+// fewer, and from kWideRows on of all. Which kernels take how many rows below that also depends on
+// types and on what is faster on the card, so that no number between is a safe bound.
 bool covers_rows(int64_t judged_rows, int64_t rows);
 
 }  // namespace apr

@@ -9,13 +9,14 @@
 namespace apr {
 namespace {
 
-// Empties a backend's sequence and ends its observation, now and at the end of the scope.
+// Empties a backend's sequence and ends its observation at the end of the scope.
 class CleanSequence {
  public:
-  explicit CleanSequence(Backend& backend) : backend_(backend) { clean(); }
+  explicit CleanSequence(Backend& backend) : backend_(backend) {}
   ~CleanSequence() {
     try {
-      clean();
+      backend_.observe(nullptr);
+      backend_.reset();
     } catch (const Error&) {  // of a card that has failed: the next step says so
     }
   }
@@ -23,10 +24,6 @@ class CleanSequence {
   CleanSequence& operator=(const CleanSequence&) = delete;
 
  private:
-  void clean() {
-    backend_.observe(nullptr);
-    backend_.reset();
-  }
   Backend& backend_;
 };
 
@@ -88,13 +85,13 @@ bool feed(Backend& backend, std::span<const TokenId> ids, int64_t first, Rows& r
   return true;
 }
 
-// `ids` again and again, n_rows of them.
+// `ids` again and again, or the first of them: n_rows.
 std::vector<TokenId> repeated(std::span<const TokenId> ids, int64_t n_rows) {
-  std::vector<TokenId> wide;
+  std::vector<TokenId> batch;
   for (size_t idx = 0; idx < static_cast<size_t>(n_rows); ++idx) {
-    wide.push_back(ids[idx % ids.size()]);
+    batch.push_back(ids[idx % ids.size()]);
   }
-  return wide;
+  return batch;
 }
 
 // One run of a probe; the steps are those of run_probe.
@@ -121,7 +118,7 @@ class ProbeRun {
     RouteReplay replay;
   };
 
-  bool run_wide();
+  bool run_batch(int64_t n_rows, std::vector<GatePosition>& positions);
   bool run_both(std::span<const TokenId> ids, int64_t first, Routes& routes);
   void judge(int64_t n_positions, std::vector<GatePosition>& positions);
   void keep(const Routes& routes);
@@ -147,6 +144,9 @@ class ProbeRun {
 bool ProbeRun::run_both(std::span<const TokenId> ids, int64_t first, Routes& routes) {
   say("GPU");
   try {
+    if (first == 0) {
+      backend_.reset();
+    }
     if (!feed(backend_, ids, first, found_, {has_experts_ ? &routes.recorder : nullptr, cancel_})) {
       return false;
     }
@@ -158,13 +158,15 @@ bool ProbeRun::run_both(std::span<const TokenId> ids, int64_t first, Routes& rou
   return feed(oracle_, ids, first, expected_, {replay, cancel_});
 }
 
-// After the oracle's logits of the ids are known; they stay, but for choices of experts.
-bool ProbeRun::run_wide() {
+// One batch of n_rows, the ids or some of them first. After the oracle's logits of the ids are
+// known; they stay, but for choices of experts. False when cancelled.
+bool ProbeRun::run_batch(int64_t n_rows, std::vector<GatePosition>& positions) {
+  const int64_t n_seen = std::min(n_rows, n_ids_);
   say("GPU");
-  backend_.reset();
   Routes routes(probe_.exact);
   try {
-    if (!feed_batch(backend_, repeated(probe_.ids, probe_.batch_rows), n_ids_, 0, found_,
+    backend_.reset();
+    if (!feed_batch(backend_, repeated(probe_.ids, n_rows), n_seen, 0, found_,
                     {has_experts_ ? &routes.recorder : nullptr, cancel_})) {
       return false;
     }
@@ -175,11 +177,12 @@ bool ProbeRun::run_wide() {
   if (has_experts_) {
     say("CPU");
     oracle_.reset();
-    if (!feed(oracle_, probe_.ids, 0, expected_, {&routes.replay, cancel_})) {
+    if (!feed(oracle_, probe_.ids.first(static_cast<size_t>(n_seen)), 0, expected_,
+              {&routes.replay, cancel_})) {
       return false;
     }
   }
-  judge(n_ids_, result_.wide);
+  judge(n_seen, positions);
   keep(routes);
   return true;
 }
@@ -200,6 +203,7 @@ void ProbeRun::keep(const Routes& routes) {
 
 ProbeResult ProbeRun::run() {
   const CleanSequence clean_oracle(oracle_), clean_backend(backend_);
+  oracle_.reset();
   Routes routes(probe_.exact);
   bool goes_on = run_both(probe_.ids, 0, routes);
   if (goes_on && probe_.with_decode && !result_.failure) {
@@ -210,9 +214,12 @@ ProbeResult ProbeRun::run() {
   if (goes_on && !result_.failure) {
     judge(n_ids_ + (probe_.with_decode ? 1 : 0), result_.positions);
     keep(routes);
-    if (probe_.batch_rows > n_ids_) {
-      goes_on = run_wide();
-    }
+  }
+  if (goes_on && !result_.failure && probe_.few_rows > 0 && probe_.few_rows < n_ids_) {
+    goes_on = run_batch(probe_.few_rows, result_.few);
+  }
+  if (goes_on && !result_.failure && probe_.batch_rows > n_ids_) {
+    goes_on = run_batch(probe_.batch_rows, result_.wide);
   }
   result_.cancelled = !goes_on;
   return result_;
@@ -225,7 +232,8 @@ ProbeResult run_probe(Backend& oracle, Backend& backend, const Probe& probe,
   const auto n_ids = static_cast<int64_t>(probe.ids.size());
   APR_CHECK(n_ids >= 1 && n_ids <= oracle.max_rows() && n_ids <= oracle.max_logit_rows(),
             "the oracle takes the probe at once");
-  APR_CHECK(probe.batch_rows <= backend.max_rows(), "the backend takes the batch");
+  APR_CHECK(std::max(probe.batch_rows, probe.few_rows) <= backend.max_rows(),
+            "the backend takes the batch");
   return ProbeRun(oracle, backend, probe, cancel).run();
 }
 

@@ -18,6 +18,7 @@ struct Alteration {
   // Changes the logits of a position, [vocab_rows]; `n_rows`: of the forward that computed them.
   std::function<void(int64_t position, int64_t n_rows, std::span<float> logits)> change = {};
   std::function<void(int64_t n_past, int64_t n_rows)> before = {};  // may throw
+  std::function<void()> before_reset = {};                          // may throw
   int64_t max_rows = 1 << 20, max_logit_rows = 1 << 20;
 };
 
@@ -47,7 +48,12 @@ class AlteredBackend final : public Backend {
   }
   void observe(StepObserver* observer) override { inner_->observe(observer); }
   void undo_last() override { inner_->undo_last(); }
-  void reset() override { inner_->reset(); }
+  void reset() override {
+    if (alteration_.before_reset) {
+      alteration_.before_reset();
+    }
+    inner_->reset();
+  }
   int64_t n_past() const override { return inner_->n_past(); }
   int64_t context() const override { return inner_->context(); }
   int64_t max_rows() const override { return std::min(inner_->max_rows(), alteration_.max_rows); }
