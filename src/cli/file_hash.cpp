@@ -29,10 +29,9 @@ int64_t nanoseconds(const timespec& time) {
   return static_cast<int64_t>(time.tv_sec) * kNsPerS + time.tv_nsec;
 }
 
-// What a file is known by.
-Json identity(const fs::path& path, const struct stat& info) {
-  return {{"path", path.string()},
-          {"device", static_cast<uint64_t>(info.st_dev)},
+// What a file is known by, beside its path, after which its entry is named.
+Json identity(const struct stat& info) {
+  return {{"device", static_cast<uint64_t>(info.st_dev)},
           {"inode", static_cast<uint64_t>(info.st_ino)},
           {"size_bytes", static_cast<uint64_t>(info.st_size)},
           {"modified_ns", nanoseconds(info.st_mtim)},
@@ -55,13 +54,15 @@ std::string sha256_of(const std::string& text) {
 std::optional<std::string> remembered(const fs::path& entry, const Json& identity) {
   std::ifstream file(entry, std::ios::binary);
   const Json json = Json::parse(file, nullptr, false);
-  constexpr size_t kDigits = 64;
   if (!json.is_object() || !json.contains("file") || json["file"] != identity ||
-      !json.contains("sha256") || !json["sha256"].is_string() ||
-      json["sha256"].get_ref<const std::string&>().size() != kDigits) {
+      !json.contains("sha256") || !json["sha256"].is_string()) {
     return std::nullopt;
   }
-  return json["sha256"].get<std::string>();
+  constexpr size_t kDigits = 64;
+  const auto& sha256 = json["sha256"].get_ref<const std::string&>();
+  const bool is_hash =
+      sha256.size() == kDigits && sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return is_hash ? std::optional(sha256) : std::nullopt;  // it will name a file
 }
 
 [[noreturn]] void fail(ErrorCode code, const fs::path& path) {
@@ -95,7 +96,7 @@ std::string file_sha256(const fs::path& path, const HashProgress& on_progress) {
   if (::fstat(file.get(), &before) != 0) {
     fail(ErrorCode::kIo, path);
   }
-  const Json known_by = identity(absolute, before);
+  const Json known_by = identity(before);
   const fs::path dir = cache_dir();
   const fs::path entry =
       dir.empty() ? fs::path() : dir / "hashes" / (sha256_of(absolute.string()) + ".json");
@@ -124,7 +125,7 @@ std::string file_sha256(const fs::path& path, const HashProgress& on_progress) {
   }
   const std::string hash = sha.hex();
   struct stat after = {};
-  if (!entry.empty() && ::fstat(file.get(), &after) == 0 && identity(absolute, after) == known_by &&
+  if (!entry.empty() && ::fstat(file.get(), &after) == 0 && identity(after) == known_by &&
       is_settled(after)) {
     // Where it cannot be kept the file is read again next time.
     static_cast<void>(
@@ -145,12 +146,8 @@ std::string files_sha256(std::span<const std::string> paths, const HashProgress&
 }
 
 std::string build_id() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) {
-    throw Error(ErrorCode::kIo, fmt::format("/proc/self/exe: {}", error.message()));
-  }
-  return "exe-sha256:" + file_sha256(program, {});
+  // Not the path behind it, where another build may lie by now.
+  return "exe-sha256:" + file_sha256("/proc/self/exe", {});
 }
 
 }  // namespace apr::cli
