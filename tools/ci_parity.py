@@ -62,10 +62,12 @@ class Checker:
                               errors="replace", env=environment | cell.environment(), start_new_session=True) as process:
             try:
                 out, err = process.communicate(stdin, timeout=max(self.deadline - time.monotonic(), 0.01))
-            except subprocess.TimeoutExpired:
+            except BaseException as error:  # Ctrl-C too, which a session of its own does not get
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
-                raise Failed(f"not done after {self.limit_s:g} s (APR_CELL_SECONDS)") from None
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise Failed(f"not done after {self.limit_s:g} s (APR_CELL_SECONDS)") from None
+                raise
         cell.stderr = err[-4000:]
         return process.returncode, out
 
@@ -167,7 +169,7 @@ class Checker:
             status, reason = PASS, getattr(self, "check_" + cell.verb)(cell)
         except Failed as failure:
             status, reason = FAIL, str(failure)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             status, reason = FAIL, f"an answer that is not understood: {error!r}"
         return status, reason, time.monotonic() - start
 
