@@ -35,8 +35,7 @@ nlohmann::ordered_json final_event(const RunReport& report);
 
 // Says on stderr, and in a JSON format also on stdout, what went wrong; returns the exit code.
 // Object: {"error": {"code", "name", "message"}}, with "event": "error" in ndjson; of a
-// RefusedBackend with "backend" and, where the gates judged,
-// "parity", as in an answer.
+// RefusedBackend with "backend" and, where the gates judged, "parity", as in an answer.
 int report_error(const Error& error, OutputFormat format);
 
 }  // namespace apr::cli

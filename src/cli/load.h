@@ -74,7 +74,7 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
 std::unique_ptr<Backend> make_cpu(const Model& model, const EngineOptions& engine, int64_t context,
                                   int64_t max_logit_rows, KernelSet kernels = KernelSet::kFast);
 
-// {"requested", "ran", "reason"} of the products of a GPU's prefill; null of the CPU.
+// {"requested", "ran", "reason", "tier"} of the products of a GPU's prefill; null of the CPU.
 nlohmann::ordered_json prefill_gemm_json(const Backend& backend);
 
 // {"path", "precision", "reason", "need_bytes", "free_bytes", "planned_bytes", "chunk"} of a GPU's
