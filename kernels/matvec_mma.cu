@@ -12,8 +12,7 @@
 // Assumes   sm_80; n_cols % 32 == 0; x, norm_weight 16-byte aligned
 // Moves     the weights' bytes + blocks * n_cols * 4 bytes
 // Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::matmul; bound: x
-// rounded
-//           to 1 / 65024 of the largest of its 32
+//           rounded to 1 / 65024 of the largest of its 32
 #include "async_copy.cuh"
 #include "grid_dependency.cuh"
 #include "matvec_layout.cuh"

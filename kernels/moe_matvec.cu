@@ -1,12 +1,12 @@
 // Computes  for one token y[slot] = w[ids[slot]] x, with two stacks silu(w0 x) * (w1 x), with
-// `gate`
-//           silu(gate[slot]) * (w0 x); or, `sums`, y = (init + sum over slots of
+//           `gate` silu(gate[slot]) * (w0 x); or, `sums`, y = (init + sum over slots of
 //           w0[ids[slot]] (weights[slot] x[slot])) (+ residual)
-// Reads     x, ids, weights; the chosen experts' matrices [n_rows, n_cols] in a block type T,
-// planes Writes    y f32 How       as matvec_mma. Without `sums` the chosen matrices lie one under
-// the other, tile by tile;
-//           with it side by side, so that the sum over slots is one over columns: x is staged slot
-//           by slot, each to whole units, times its weight.
+// Reads     x, ids, weights; the chosen experts' matrices [n_rows, n_cols] in a block type T, as
+//           planes
+// Writes    y f32
+// How       as matvec_mma. Without `sums` the chosen matrices lie one under the other, tile by
+//           tile; with it side by side, so that the sum over slots is one over columns: x is staged
+//           slot by slot, each to whole units, times its weight.
 // Grid      any number of blocks, which share the tiles of 16 rows
 // Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
 // Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums and

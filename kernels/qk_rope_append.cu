@@ -1,10 +1,10 @@
 // Computes  q = rope(norm(q)) in place, cache[position] = rope(norm(k)), v; norms are optional
 // Reads     q, k, v of n_tokens f32, norms, inv_freq     Writes  q f32, the cache's new rows
-// Grid      (n_tokens, ceil((n_heads + 2 * n_kv_heads) / kWarps))   Block  kWarps warps, a head
-// each Shared    dynamic: kWarps * head_dim * 4 bytes Assumes   nothing of alignment; cache rows up
-// to position + n_tokens are mapped Moves     n_tokens * (n_heads * 8 + n_kv_heads * (8 + 2 *
-// element)) * head_dim bytes Determinism  gpu_to_gpu   Reference  cpu::reference::rms_norm, rope,
-// kv_append
+// Grid      (n_tokens, ceil((n_heads + 2 * n_kv_heads) / kWarps))
+// Block     kWarps warps, a head each   Shared  dynamic: kWarps * head_dim * 4 bytes
+// Assumes   nothing of alignment; cache rows up to position + n_tokens are mapped
+// Moves     n_tokens * (n_heads * 8 + n_kv_heads * (8 + 2 * element)) * head_dim bytes
+// Determinism  gpu_to_gpu   Reference  cpu::reference::rms_norm, rope, kv_append
 #include "attention_params.h"
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"

@@ -1,6 +1,5 @@
 // Computes  logits with penalties; their argmax, the lowest id of ties; with greedy sampling the
-// next
-//           token and, from it, the next decode step
+//           next token and, from it, the next decode step
 // Reads     logits [n_tokens] f32, counts [n_tokens] where there are penalties, the settings
 // Writes    logits (penalties), the state; greedy or on a fault: the outcome, the next step
 // Grid      ceil(n_tokens / chunk), at most kMostSampleBlocks; the last block to end decides

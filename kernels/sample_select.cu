@@ -3,8 +3,7 @@
 // Grid      ceil(n_tokens / chunk), at most kMostSampleBlocks; the last block to end decides
 // Block     kSampleThreads   Shared  static: 29 KB, a histogram
 // Assumes   launches of digits 0, 1, 2 one after the other, after sample_best; of top-k before
-// those
-//           of top-p; chunk <= 2^17. After `done` it reads but that and writes nothing
+//           those of top-p; chunk <= 2^17. After `done` it reads but that and writes nothing
 // Moves     n_tokens * 4 bytes, from L2
 // Determinism  gpu_to_gpu: integer sums   Reference  Sampler::sample, the same candidates
 #include "sample_device.cuh"
