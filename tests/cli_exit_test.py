@@ -138,6 +138,15 @@ class ExitCodes(Base):
                                  stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT_S)
         self.assertEqual(process.returncode, 7, process.stderr)
 
+    def test_code_7_a_model_that_is_cut_while_it_runs(self):
+        path = self.patched(lambda data: data)
+        process = self.endless(model=path)
+        process.stdout.read(1)
+        os.truncate(path, 4096)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 7, err)
+        self.assertIn(b"error: a model file was cut", err)
+
     def test_code_8_inference(self):
         tensors = self.answered_json("tensors", MODEL)["tensors"]
         norm = next(t for t in tensors if t["name"] == "output_norm.weight")
@@ -190,6 +199,16 @@ class ExitCodes(Base):
         out, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 130, err)
         (first + out).decode()  # whole characters
+
+    def test_code_130_while_a_pipe_has_no_writer(self):
+        path = self.temporary(None)
+        os.mkfifo(path)
+        for verb in (["run", MODEL, "-i"], ["parity", MODEL, "--no-gpu", "--ids"]):
+            process = subprocess.Popen([APR, *verb, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=LIMIT_S)
+            self.assertEqual(process.returncode, 130, err)
 
     def test_code_130_while_reading_the_prompt(self):
         process = subprocess.Popen([APR, "run", MODEL], stdin=subprocess.PIPE,

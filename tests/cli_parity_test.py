@@ -90,6 +90,18 @@ class Parity(Base):
         self.refused(2, "parity", MODEL, "--no-gpu", "--gpu")
         self.refused(4, "parity", MODEL, "--no-gpu", "--lengths", "1000000")
         self.refused(3, "parity", "/no/such.gguf", "--no-gpu")
+        self.refused(3, "parity", MODEL, "--no-gpu", "--ids", "")
+
+    def test_a_context_is_what_there_is_room_for(self):
+        for room in ("3", "1000000"):
+            self.assertIn("--context is " + room,
+                          self.refused(2, "parity", MODEL, "--no-gpu", "-p", "a b", "-n", "2", "--context", room))
+        self.assertEqual(len(self.parity("-p", "a b", "-n", "2", "--context", "4")["positions"]), 4)
+
+    def test_ids_of_any_depth_are_refused(self):
+        for text, found in ((b"[" * 1000000 + b"]" * 1000000, "element 0 is an array"), (b'[1, {"a": 2}]', "an object"),
+                            (b'["' + b"x" * 1000000 + b'"]', "element 0 is a string"), (b"[-1]", "is -1;")):
+            self.assertIn(found, self.refused(4, "parity", MODEL, "--no-gpu", "--ids", "-", stdin=text))
 
     def test_without_a_gpu_nothing_is_compared_with_itself(self):
         cuda = self.answered_json("doctor")["cuda"]

@@ -70,8 +70,7 @@ class ParityVerb : public Verb {
                const ParityWatch& watch) const;
 
   std::string model_;
-  std::optional<std::string> prompt_;
-  std::string ids_path_;
+  std::optional<std::string> prompt_, ids_path_;
   std::vector<int64_t> lengths_;
   int64_t n_decode_ = 8;
   bool per_op_ = false, tensors_ = false;
@@ -109,8 +108,8 @@ void ParityVerb::add_options(CLI::App& app) {
 }
 
 std::vector<TokenId> ParityVerb::prompt_ids(const Model& model) const {
-  if (!ids_path_.empty()) {
-    return read_ids(ids_path_, model.desc().vocab_rows);
+  if (ids_path_) {
+    return read_ids(*ids_path_, model.desc().vocab_rows);
   }
   const std::vector<TokenId> ids = Tokenizer(model.file()).encode(prompt_.value_or(kPrompt), true);
   if (ids.empty()) {
@@ -127,7 +126,7 @@ std::vector<TokenId> ParityVerb::sequence(const Model& model) const {
     return prompt_ids(model);
   }
   const int64_t n_ids = lengths_.back() + n_decode_;
-  if (!prompt_ && ids_path_.empty()) {
+  if (!prompt_ && !ids_path_) {
     return arbitrary_ids(std::min(desc.n_tokens, desc.vocab_rows), n_ids);
   }
   const std::vector<TokenId> once = prompt_ids(model);
@@ -193,8 +192,8 @@ void ParityVerb::compare(ParityReport& report, ParityOracle& oracle, Backend& ba
 }
 
 void ParityVerb::check_options() const {
-  const bool has_prompt = prompt_ || !ids_path_.empty();
-  if (prompt_ && !ids_path_.empty()) {
+  const bool has_prompt = prompt_ || ids_path_;
+  if (prompt_ && ids_path_) {
     throw Error(ErrorCode::kUsage, "-p and --ids are two prompts; give one of them");
   }
   if (tensors_ && (has_prompt || !lengths_.empty() || per_op_ || engine_.exact)) {
@@ -252,12 +251,19 @@ int ParityVerb::run() {
   report.trained = !desc.name.starts_with("synthetic");
   const std::vector<TokenId> ids = sequence(model);
   const auto n_prompt = static_cast<int64_t>(ids.size()) - (lengths_.empty() ? 0 : n_decode_);
-  const int64_t context = n_prompt + n_decode_;
-  if (context > desc.context_length) {
+  check_context(model, engine_.context);
+  const int64_t needed = n_prompt + n_decode_;
+  const int64_t context = engine_.context != 0 ? engine_.context : needed;
+  if (needed > desc.context_length) {
     throw Error(ErrorCode::kInvalidFormat,
                 fmt::format("the prompt and {} more tokens need {} positions; the model's context "
                             "is {}",
-                            n_decode_, context, desc.context_length));
+                            n_decode_, needed, desc.context_length));
+  }
+  if (needed > context) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--context is {}; the prompt and {} more tokens need {} positions",
+                            context, n_decode_, needed));
   }
   if (desc.moe.n_experts > 0) {
     report.route_bound = route_bound(report.exact);

@@ -51,7 +51,10 @@ std::string read_whole_file(const std::string& path) {
     int value;
     ~Descriptor() { ::close(value); }
   };
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int opened = -1;
+  while ((opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
+    check_interrupted();  // a pipe that nobody writes to
+  }
   if (opened < 0) {
     const bool is_absent = errno == ENOENT || errno == ENOTDIR;
     throw Error(is_absent ? ErrorCode::kFileNotFound : ErrorCode::kIo,
@@ -83,6 +86,21 @@ std::optional<TextInput> read_text(const TextSources& sources) {
   return std::nullopt;
 }
 
+namespace {
+
+// Of a JSON value where an id should be; never all of one that holds others, which may be deeper
+// than the stack.
+std::string describe(const nlohmann::json& element) {
+  constexpr size_t kMostBytes = 60;
+  if (element.is_structured()) {
+    return element.is_array() ? "an array" : "an object";
+  }
+  const std::string text = element.dump();
+  return text.size() <= kMostBytes ? text : fmt::format("a {}", element.type_name());
+}
+
+}  // namespace
+
 std::vector<TokenId> read_ids(const std::string& path, int64_t vocab_rows) {
   const std::string text = read_whole_file(path);
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
@@ -96,7 +114,7 @@ std::vector<TokenId> read_ids(const std::string& path, int64_t vocab_rows) {
     if (id < 0 || id >= vocab_rows) {
       throw Error(ErrorCode::kInvalidFormat,
                   fmt::format("{}: element {} is {}; it must be a token id from 0 to {}", path,
-                              ids.size(), element.dump(), vocab_rows - 1));
+                              ids.size(), describe(element), vocab_rows - 1));
     }
     ids.push_back(static_cast<TokenId>(id));
   }

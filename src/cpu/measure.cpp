@@ -1,5 +1,6 @@
 #include "cpu/measure.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -10,18 +11,20 @@
 namespace apr::cpu {
 
 double measure_read_bytes_per_s(int n_threads) {
-  constexpr int64_t kWordsPerThread = int64_t{64} * 1024 * 1024 / sizeof(uint64_t);
+  constexpr int64_t kMostBytes = int64_t{4} << 30, kMostBytesPerThread = int64_t{64} << 20;
+  const int64_t words_per_thread = std::min(kMostBytes / n_threads, kMostBytesPerThread) /
+                                   static_cast<int64_t>(sizeof(uint64_t));
   constexpr int kPasses = 3;
   ThreadPool pool(n_threads);
-  std::vector<uint64_t> words(static_cast<size_t>(kWordsPerThread * n_threads), 1);
+  std::vector<uint64_t> words(static_cast<size_t>(words_per_thread * n_threads), 1);
   std::atomic<uint64_t> total{0};
   double best = 0.0;
   for (int pass = 0; pass < kPasses; ++pass) {
     const auto start = std::chrono::steady_clock::now();
     pool.run(n_threads, [&](int64_t thread_idx) {
       uint64_t sum = 0;
-      const uint64_t* first = words.data() + thread_idx * kWordsPerThread;
-      for (int64_t word = 0; word < kWordsPerThread; ++word) {
+      const uint64_t* first = words.data() + thread_idx * words_per_thread;
+      for (int64_t word = 0; word < words_per_thread; ++word) {
         sum += first[word];
       }
       total.fetch_add(sum, std::memory_order_relaxed);  // so that the reads are not dropped

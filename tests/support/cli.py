@@ -64,9 +64,9 @@ class Base(unittest.TestCase):
         with open(MODEL, "rb") as file:
             return self.temporary(change(bytearray(file.read())), "patched.gguf")
 
-    def endless(self, *more):
+    def endless(self, *more, model=MODEL):
         """A run that only a signal ends soon: random text up to the context."""
-        return subprocess.Popen([APR, "run", MODEL, "hi", "--temperature", "9", "--top-k", "0",
+        return subprocess.Popen([APR, "run", model, "hi", "--temperature", "9", "--top-k", "0",
                                  "--threads", "1", *more],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
