@@ -63,8 +63,9 @@ struct TierChoice {
 // tokens, against 16-bit weights, which are read, or made first and then read.
 TierChoice choose_prefill_tier(const TierCase& of);
 
-// Up to how many tokens small_gemm multiplies the largest group, for people and JSON: "small_gemm
-// to 32 tokens, cuBLAS beyond", or why cuBLAS alone. `of`: what does not depend on the group.
+// Up to how many tokens small_gemm multiplies the largest matrix, for people and JSON: "small_gemm
+// to 32 tokens, cuBLAS beyond", or why cuBLAS alone; others may have another limit. `of`: what does
+// not depend on the matrix.
 std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of);
 
 }  // namespace apr::cuda
