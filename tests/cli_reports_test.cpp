@@ -79,6 +79,17 @@ TEST(ParityReport, FailsForABadOpAloneAndForAnErrorAlone) {
   EXPECT_NE(report.failure().find("non-finite logits"), std::string::npos);
 }
 
+TEST(ParityReport, RefusesToCompareOpsOfEightBits) {
+  ParityReport report;
+  EXPECT_EQ(report.per_op_refusal(), "");
+  for (const auto& [ran, word] :
+       {std::pair{"f16", ""}, {"f32", ""}, {"fp8", "fp8"}, {"dp4a", "dp4a"}}) {
+    report.prefill_gemm = {{"requested", ran}, {"ran", ran}, {"reason", ""}};
+    EXPECT_EQ(report.per_op_refusal().empty(), *word == 0) << ran;
+    EXPECT_NE(report.per_op_refusal().find(word), std::string::npos) << ran;
+  }
+}
+
 TEST(ParityReport, HasNoNumberWhereJsonHasNone) {
   ParityReport report = failing_report();
   report.positions[1].relative_linf = INFINITY;

@@ -277,6 +277,9 @@ int ParityVerb::run() {
   announce(report.choice, *backend);
   report.oracle = oracle->device_name();
   report.prefill_gemm = prefill_gemm_json(*backend);
+  if (const std::string refusal = report.per_op_refusal(); per_op_ && !refusal.empty()) {
+    throw Error(ErrorCode::kUsage, refusal);
+  }
 
   // Without lengths the oracle's own choices of tokens are what both are fed.
   ParityOracle logits_oracle(*oracle, report.route_bound.value_or(0.0), watch);

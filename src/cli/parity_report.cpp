@@ -177,6 +177,14 @@ std::string ParityReport::route_failure() const {
   return {};
 }
 
+std::string ParityReport::per_op_refusal() const {
+  return eight_bit_cosine() ? fmt::format(
+                                  "--per-op has no bound for {} products; unset FP8_PREFILL and "
+                                  "APR_QWEN35_PREFILL_GEMM",
+                                  prefill_gemm["ran"].get<std::string>())
+                            : "";
+}
+
 std::string ParityReport::failure() const {
   if (const std::string wrong = route_failure(); !wrong.empty()) {
     return fmt::format("parity failed: {}", wrong);

@@ -35,6 +35,9 @@ struct ParityReport {
            : ran == "fp8" ? std::optional(kFp8Cosine)
                           : std::nullopt;
   }
+  // Why this prefill cannot be compared op by op: the bound of an op is that of 16-bit products.
+  // Empty where it can.
+  std::string per_op_refusal() const;
   ParityBounds bounds() const { return parity_bounds(exact, trained, eight_bit_cosine()); }
   std::string route_failure() const;  // the first; empty: none
   bool passed() const {
