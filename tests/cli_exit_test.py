@@ -38,6 +38,10 @@ class ExitCodes(Base):
         self.refused(2, "run", MODEL, "hi", "--gpu", "--no-gpu")
         self.refused(2, "run", MODEL, "hi", "--no-gpu", "--backend", "cuda")
         self.assertIn("download", self.refused(2, "run", "hf://org/repo", "hi"))
+        for flag, name in (("-m", "apr VERB MODEL"), ("--temp", "--temperature"), ("-c", "--context"),
+                           ("-ngl", "--no-gpu"), ("-t", "--threads")):
+            self.assertIn(name, self.refused(2, "run", MODEL, "hi", flag, "1"))
+        self.assertNotIn("--threads", self.refused(2, "run", MODEL, "--frob", "--", "-t"))
         self.assertIn("different formats",
                       self.check(run("run", MODEL, "hi", "--format", "text", "--json"), 2))
 

@@ -32,6 +32,7 @@ class Fit(Base):
             self.assertGreaterEqual(report["planned_bytes"], sum(planned.values()))
             self.assertLess(report["planned_bytes"], sum(planned.values()) + 64 * MIB)
             self.assertEqual(planned["states_bytes"] > 0, model == HYBRID)
+            self.assertTrue(report["missing_kernel"] is None or model == HYBRID)
             self.assertEqual((report["context"], report["decision"], report["fits"]),
                              (2048, "batched", True))
         dims = self.answered_json("inspect", MODEL)["dimensions"]

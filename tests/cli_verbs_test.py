@@ -56,6 +56,7 @@ class Verbs(Base):
         gpu = self.answered_json("plan", MODEL, "--lowered", "--backend", "cuda")  # on any machine
         self.assertLess(len(gpu["decode"]["stages"]), len(report["decode"]["stages"]))
         self.refused(2, "plan", MODEL, "--gpu", "--no-gpu")
+        self.refused(2, "plan", MODEL, "--context", "99")  # a plan has no context
         self.assertIn(b"embed", self.answered("plan", MODEL))
         self.assertIn(b"decode", self.answered("plan", MODEL, "--lowered"))
 

@@ -60,6 +60,40 @@ OutputFormat requested_format(const std::vector<std::string>& args) {
   return OutputFormat::kText;
 }
 
+// What the first flag in `args` that llama.cpp and ollama have under another name is called here;
+// empty where there is none.
+std::string other_name_hint(const std::vector<std::string>& args) {
+  struct Row {
+    std::string_view names, hint;  // names between spaces
+  };
+  static constexpr Row kRows[] = {
+      {" -m --model ", "the model is an argument: apr VERB MODEL"},
+      {" --temp ", "the flag is --temperature"},
+      {" -t ", "the flag is --threads"},
+      {" -c --ctx-size --num-ctx ", "the flag is --context"},
+      {" -s ", "the flag is --seed"},
+      {" --n-predict --predict --num-predict ", "the flag is -n"},
+      {" -b -ub --batch-size --ubatch-size ", "the flag is --prefill-chunk"},
+      {" -ngl --gpu-layers --n-gpu-layers ", "all layers run in one place: --gpu or --no-gpu"},
+      {" -sys --system-prompt ", "the flag is --system"},
+      {" -cnv --conversation ", "the flag is --chat"},
+      {" --file ", "the flag is -i"},
+      {" -o --output ", "the flag is --format"},
+      {" --think ", "the flag is --thinking on or off"},
+  };
+  for (const std::string& arg : args) {
+    if (arg == "--") {
+      break;
+    }
+    for (const Row& row : kRows) {
+      if (arg.starts_with('-') && row.names.find(" " + arg + " ") != std::string_view::npos) {
+        return fmt::format("{}: {}", arg, row.hint);
+      }
+    }
+  }
+  return "";
+}
+
 // Parses the flags of a verb. Returns false where --help, --version or --list-devices was answered
 // instead.
 bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const std::string& verb,
@@ -81,7 +115,15 @@ bool parse_flags(CLI::App& app, const std::vector<std::string>& args, const std:
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::replace(message.begin(), message.end(), '\n', ' ');
-    throw Error(ErrorCode::kUsage, fmt::format("{}; see apr {} --help", message, verb));
+    const std::string hint = other_name_hint(args);
+    throw Error(ErrorCode::kUsage, fmt::format("{}; {}{}see apr {} --help", message, hint,
+                                               hint.empty() ? "" : "; ", verb));
+  } catch (const Error& error) {  // -ngl is -n with the value "gl"
+    const std::string hint = other_name_hint(args);
+    if (hint.empty()) {
+      throw;
+    }
+    throw Error(error.code(), fmt::format("{}; {}", error.what(), hint));
   }
 }
 

@@ -39,7 +39,7 @@ void FitVerb::add_options(CLI::App& app) {
       app, "--free", "BYTES",
       [this](const std::string& text) { free_bytes_ = parse_memory("--free", text); },
       "Memory of the card that is free; default: all but 1,276 MiB of --vram");
-  add_lengths(app, engine_);
+  add_lengths(app, engine_, "the model's");
   add_prefill(app, engine_);
   add_devices(app, devices_);
   add_output(app, output, false);
@@ -68,6 +68,19 @@ cuda::CardFacts FitVerb::card() const {
   const cuda::DeviceMemory memory = cuda::device_memory();
   return {device.cc_major * 10 + device.cc_minor, device.n_sm, memory.free_bytes,
           memory.total_bytes};
+}
+
+// A build without CUDA knows no kernels, so it misses none.
+std::optional<std::string> kernel_that_is_missing(const Model& model,
+                                                  const cuda::CudaBackendOptions& options) {
+  try {
+    return cuda::missing_kernel(model, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kFeatureDisabled) {
+      throw;
+    }
+    return std::nullopt;
+  }
 }
 
 Json fit_json(const cuda::PrefillDecision& decision) {
@@ -143,6 +156,11 @@ int FitVerb::run() {
   if (!decision.choice.line.empty()) {
     log_note(decision.choice.line);
   }
+  const std::optional<std::string> missing = kernel_that_is_missing(model, options);
+  if (missing) {
+    log_warning(*missing + ": this version runs the model on the CPU, whatever fits the card");
+  }
+  json["missing_kernel"] = missing ? Json(*missing) : Json();
   json["largest_context"] = largest_context(plan, options, environment, facts);
   if (output.is_json()) {
     write_json(json, true);

@@ -4,6 +4,7 @@
 
 #include "apr/cuda.h"
 #include "apr/error.h"
+#include "apr/fit.h"
 #include "apr/quant.h"
 #include "base/log.h"
 
@@ -15,6 +16,27 @@ extern const std::byte apr_demo_model_end[];
 
 namespace apr::cli {
 
+namespace {
+
+// The flags and variables that were given and mean nothing on a CPU, as one text.
+std::string gpu_settings(const EngineOptions& engine) {
+  std::string names;
+  const auto add = [&names](bool is_given, const char* name) {
+    if (is_given) {
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+  };
+  const FitEnvironment environment = fit_environment();
+  const std::string fp8 = environment.fp8_prefill.value_or("");
+  add(engine.prefill.has_value(), "--prefill");
+  add(engine.vram_bytes > 0, "--vram");
+  add(environment.batched_prefill.has_value(), "BATCHED_PREFILL");
+  add(!fp8.empty() && fp8 != "0", "FP8_PREFILL");
+  return names;
+}
+
+}  // namespace
+
 nlohmann::ordered_json BackendChoice::to_json() const {
   return {{"requested", requested}, {"ran", ran}, {"fell_back", fell_back()}, {"reason", reason}};
 }
@@ -22,7 +44,7 @@ nlohmann::ordered_json BackendChoice::to_json() const {
 BackendChoice choose_backend(const BackendOptions& options,
                              const std::function<cuda::Readiness()>& check_gpu) {
   const bool is_forced = options.gpu || options.backend == "cuda";
-  const char* flag = options.gpu ? "--gpu" : "--backend cuda";
+  const char* flag = options.gpu ? options.gpu_flag : "--backend cuda";
   if (options.no_gpu && is_forced) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("{} and --no-gpu contradict each other; give one of them", flag));
@@ -35,8 +57,9 @@ BackendChoice choose_backend(const BackendOptions& options,
   }
   const cuda::Readiness gpu = check_gpu();
   if (is_forced && !gpu.ready) {
-    throw RefusedBackend(gpu.code, fmt::format("{}: {}; {}; --no-gpu runs on the CPU", flag,
-                                               gpu.reason, gpu.remedy));
+    const bool says_it = gpu.remedy.find("--no-gpu") != std::string::npos;
+    throw RefusedBackend(gpu.code, fmt::format("{}: {}; {}{}", flag, gpu.reason, gpu.remedy,
+                                               says_it ? "" : "; --no-gpu runs on the CPU"));
   }
   if (!gpu.ready) {
     return {"default", "cpu", gpu.reason};
@@ -106,8 +129,8 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
       choice.reason = error.what();
     }
   }
-  if (engine.prefill || engine.vram_bytes > 0) {
-    log_note("--prefill and --vram are ignored: they are of a GPU");
+  if (const std::string ignored = gpu_settings(engine); !ignored.empty()) {
+    log_note(fmt::format("ignored on the CPU: {}", ignored));
   }
   return make_cpu(model, engine, context, max_logit_rows);
 }

@@ -122,7 +122,7 @@ void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
                                                      text, has_ndjson ? ", ndjson or" : " or"));
         }
       },
-      has_ndjson ? "text (default), json, or ndjson: one JSON object a line as tokens come"
+      has_ndjson ? "text (default), json, or ndjson: one JSON object a line, as it comes"
                  : "text (default) or json");
   app.add_flag_callback(
       "--json", [&output, is_chosen] { set_format(output, OutputFormat::kJson, *is_chosen); },
@@ -167,12 +167,16 @@ void add_devices(CLI::App& app, BackendOptions& backend) {
 void add_engine(CLI::App& app, EngineOptions& engine) {
   add_count(app, "--threads", kMaxThreads, engine.n_threads,
             "CPU threads; default: the cores this process may use");
-  add_lengths(app, engine);
+  add_lengths(app, engine, "what the run needs, at most the model's");
 }
 
-void add_lengths(CLI::App& app, EngineOptions& engine) {
+void add_lengths(CLI::App& app, EngineOptions& engine, const char* default_context) {
   add_count(app, "--context", kMaxPositions, engine.context,
-            "Tokens that fit, prompt and answer; default: what the run needs, at most the model's");
+            fmt::format("Tokens that fit, prompt and answer; default: {}", default_context));
+  add_chunk(app, engine);
+}
+
+void add_chunk(CLI::App& app, EngineOptions& engine) {
   add_count(app, "--prefill-chunk", kMaxChunk, engine.prefill_chunk,
             "Prompt tokens computed at a time");
   add_switch(app, "--exact", engine.exact,

@@ -27,8 +27,9 @@ struct OutputOptions {
 
 struct BackendOptions {
   bool gpu = false, no_gpu = false;
-  std::string backend;        // "cuda", "cpu"; empty: not given
-  std::optional<int> device;  // --device
+  std::string backend;             // "cuda", "cpu"; empty: not given
+  std::optional<int> device;       // --device
+  const char* gpu_flag = "--gpu";  // what asks for the GPU where `gpu` is set
 };
 
 struct EngineOptions {
@@ -73,8 +74,11 @@ struct ListDevicesCalled {};
 // --threads and what add_lengths() has.
 void add_engine(CLI::App& app, EngineOptions& engine);
 
-// --context, --prefill-chunk, --exact.
-void add_lengths(CLI::App& app, EngineOptions& engine);
+// --context, whose default the help describes so, and what add_chunk() has.
+void add_lengths(CLI::App& app, EngineOptions& engine, const char* default_context);
+
+// --prefill-chunk, --exact.
+void add_chunk(CLI::App& app, EngineOptions& engine);
 
 // --prefill and --vram: what a GPU's prefill is decided by.
 void add_prefill(CLI::App& app, EngineOptions& engine);

@@ -234,7 +234,10 @@ int ParityVerb::run_tensors(const BackendChoice& choice, const std::atomic<bool>
 int ParityVerb::run() {
   check_options();
   const bool of_cpu = backend_.no_gpu || (backend_.backend == "cpu" && !backend_.gpu);
-  backend_.gpu = backend_.gpu || !of_cpu;  // no GPU: an error, never the CPU beside itself
+  if (!of_cpu && !backend_.gpu && backend_.backend.empty()) {
+    backend_.gpu = true;  // no GPU: an error, never the CPU beside itself
+    backend_.gpu_flag = "apr parity without --no-gpu";
+  }
   ParityReport report;
   report.choice = choose_backend(backend_);
   ParityWatch watch;

@@ -35,7 +35,7 @@ void PlanVerb::add_options(CLI::App& app) {
   add_model(app, model_);
   add_switch(app, "--lowered", lowered_,
              "Also the executable plans of prefill and decode: kernels, buffers, workspace");
-  add_engine(app, engine_);
+  add_chunk(app, engine_);
   add_backend(app, backend_);
   add_output(app, output, false);
 }

@@ -137,7 +137,7 @@ std::string RunVerb::prompt_text() const {
   std::optional<TextInput> input = read_text(sources_);
   if (!input || (input->text.empty() && input->is_from_stream)) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{}; example: apr run {} --chat \"What is 17 + 25?\"",
+                fmt::format("{}; example: apr run {} --chat \"What is 12 + 13?\"",
                             input ? "the prompt is empty" : "no prompt", model_));
   }
   if (is_chat_ && input->is_from_stream && input->text.ends_with('\n')) {

@@ -5,7 +5,7 @@ namespace apr::cli {
 const std::vector<VerbRow>& verb_table() {
   static const std::vector<VerbRow> rows = {
       {"run", "answer or continue one prompt",
-       "  apr run demo --chat \"What is 17 + 25?\"\n"
+       "  apr run demo --chat \"What is 12 + 13?\"\n"
        "  apr run model.gguf --chat -n 200 --temperature 0.7 --top-p 0.9 \"Write a haiku.\"\n"
        "  apr run model.gguf -p \"def fibonacci(n):\" -n 64 --stop $'\\n\\n'\n"
        "  git diff | apr run model.gguf --chat --system \"Summarise this change.\"\n"
@@ -41,7 +41,7 @@ const std::vector<VerbRow>& verb_table() {
       {"parity", "whether the GPU gives the CPU's answer",
        "  apr parity model.gguf\n"
        "  apr parity model.gguf --lengths 1..64,127,255 --exact\n"
-       "  apr parity model.gguf -p \"What is 17 + 25?\" --per-op --json\n"
+       "  apr parity model.gguf -p \"What is 12 + 13?\" --per-op --json\n"
        "  apr parity model.gguf --tensors\n",
        make_parity_verb},
       {"bench", "how fast a model runs on this machine, as llama-bench measures it",
