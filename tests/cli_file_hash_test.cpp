@@ -2,6 +2,7 @@
 #include "cli/file_hash.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <fstream>
@@ -99,6 +100,27 @@ TEST_F(FileHash, IsRememberedUntilTheFileIsAnother) {
     }
   }
   EXPECT_EQ(file_sha256(odd, {}), kOfAbc);
+}
+
+// What lies where a hash should be remembered.
+TEST_F(FileHash, IsComputedWhereTheEntryIsNoFile) {
+  const auto path = write("abc", "abc");
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  EXPECT_EQ(file_sha256(path, {}), kOfAbc);
+  ASSERT_EQ(entries().size(), 1U);
+  const auto entry = entries()[0];
+  std::filesystem::remove(entry);
+  ASSERT_EQ(::mkfifo(entry.c_str(), 0600), 0);  // nobody writes to it
+  EXPECT_EQ(file_sha256(path, {}), kOfAbc);
+  std::filesystem::remove(entry);
+  std::filesystem::create_symlink("/dev/zero", entry);
+  EXPECT_EQ(file_sha256(path, {}), kOfAbc);
+  std::filesystem::remove(entry);
+  std::filesystem::create_symlink(entry, entry);
+  EXPECT_EQ(file_sha256(path, {}), kOfAbc);
+  std::filesystem::remove(entry);
+  std::filesystem::create_directory(entry);
+  EXPECT_EQ(file_sha256(path, {}), kOfAbc);
 }
 
 TEST_F(FileHash, OfTheProgramNamesTheBuild) {

@@ -1,5 +1,6 @@
 // Receipts: when one spares a validation, and when it does not.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -81,6 +82,49 @@ TEST_F(Receipts, ValidatesWhereTheReceiptIsOfSomethingElseAndNamesIt) {
     EXPECT_EQ(run(true).parity.source, "fresh");
     EXPECT_TRUE(printed("cannot be read")) << lines_;
   }
+}
+
+// What lies where a receipt should.
+TEST_F(Receipts, IsNotStoppedByWhatIsNoReceipt) {
+  run(true);
+  ASSERT_EQ(receipts().size(), 1U);
+  const auto path = receipts()[0];
+  nlohmann::json good = test::load_json(path);
+  for (const char* field : {"validated_at", "positions_judged", "batch_rows"}) {
+    nlohmann::json changed = good;
+    changed["kernels"].begin().value()[field] = 1e300;
+    std::ofstream(path) << changed;
+    EXPECT_EQ(run(true).parity.source, "fresh") << field;
+  }
+  good["kernels"] = nlohmann::json::object();
+  std::string nested = good.dump();
+  const std::string many(400000, '[');
+  nested.insert(nested.find("{}") + 1, "\"x\": " + many + std::string(many.size(), ']'));
+  std::ofstream(path) << nested;
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("other kernels")) << lines_;
+  EXPECT_EQ(run(true).parity.source, "receipt");
+
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);  // nobody writes to it
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("cannot be read")) << lines_;
+  EXPECT_EQ(run(true).parity.source, "receipt");
+
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_EQ(run(true).parity.source, "receipt");
+
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(path, path);
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_EQ(run(true).parity.source, "receipt");
+
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(run(true).parity.source, "fresh");
+  EXPECT_TRUE(printed("no receipt is kept: ")) << lines_;
 }
 
 TEST_F(Receipts, HasAReceiptForEachSetOfKernels) {

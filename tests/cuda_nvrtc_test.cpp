@@ -2,6 +2,7 @@
 #include "cuda/nvrtc.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -92,6 +93,13 @@ TEST_F(KernelCacheOnDisk, EveryDamagedByteAndEveryCutIsSeen) {
   expect_rebuilt(whole + "x");
   expect_rebuilt("99999999999999999999:x");
   expect_rebuilt("18446744073709551615:x");
+  fs::remove(entry);
+  ASSERT_EQ(::mkfifo(entry.c_str(), 0600), 0);  // nobody writes to it
+  EXPECT_EQ(compile(request_a()), kCompiled);
+  EXPECT_EQ(compile(request_a()), kCached);
+  fs::remove(entry);
+  fs::create_directory(entry);
+  EXPECT_EQ(compile(request_a()), kCompiled);
 }
 
 TEST_F(KernelCacheOnDisk, TheKeyCoversAllThatDecidesTheResult) {

@@ -1,8 +1,11 @@
 #include "base/cache_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -26,6 +29,27 @@ fs::path cache_dir() {
     }
   }
   return {};
+}
+
+std::optional<std::string> read_cache_file(const fs::path& path, size_t most_bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    return std::nullopt;
+  }
+  std::array<char, 65536> piece;
+  std::string text;
+  struct stat info = {};
+  bool may_go_on = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode), is_whole = false;
+  while (may_go_on && !is_whole) {
+    const ssize_t n_bytes = ::read(fd, piece.data(), piece.size());
+    is_whole = n_bytes == 0;
+    if (n_bytes > 0) {
+      text.append(piece.data(), static_cast<size_t>(n_bytes));
+    }
+    may_go_on = (n_bytes >= 0 || errno == EINTR) && text.size() <= most_bytes;
+  }
+  ::close(fd);
+  return is_whole && may_go_on ? std::optional(std::move(text)) : std::nullopt;
 }
 
 std::string write_whole_file(const fs::path& path, std::string_view content) {

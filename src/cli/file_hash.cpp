@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "apr/error.h"
 #include "base/cache_file.h"
 #include "base/sha256.h"
+#include "cli/cached_json.h"
 
 namespace apr::cli {
 namespace {
@@ -52,8 +52,7 @@ std::string sha256_of(const std::string& text) {
 }
 
 std::optional<std::string> remembered(const fs::path& entry, const Json& identity) {
-  std::ifstream file(entry, std::ios::binary);
-  const Json json = Json::parse(file, nullptr, false);
+  const Json json = read_cached_json(entry);
   if (!json.is_object() || !json.contains("file") || json["file"] != identity ||
       !json.contains("sha256") || !json["sha256"].is_string()) {
     return std::nullopt;

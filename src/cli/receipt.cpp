@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/cache_file.h"
+#include "cli/cached_json.h"
 #include "generate/gate.h"
 
 namespace apr::cli {
@@ -16,7 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kSchema = 2;
-constexpr size_t kMostBytes = size_t{1} << 20;  // of a file that may be ours
 
 fs::path receipt_path(const fs::path& dir, const ReceiptKey& key) {
   return dir / (key.model_sha256 + ".json");
@@ -29,11 +28,7 @@ Json read_receipts(const fs::path& path, std::string& reason) {
     reason = "no receipt for this model";
     return {};
   }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  Json json = Json::parse(text, nullptr, false);
+  Json json = read_cached_json(path);
   if (!json.is_object()) {
     reason = fmt::format("the receipt {} cannot be read", path.string());
     return {};
@@ -61,9 +56,23 @@ std::string mismatch(const Json& json, const ReceiptKey& key) {
   return is("device", key.device) ? "" : "the receipt is of another device";
 }
 
+// What receipt_of reads.
+Json entry_of(const Receipt& receipt) {
+  return {{"validated_at", receipt.validated_at},
+          {"positions_judged", receipt.positions_judged},
+          {"batch_rows", receipt.batch_rows},
+          {"cosine", receipt.cosine},
+          {"min_cosine", receipt.min_cosine}};
+}
+
 std::optional<Receipt> receipt_of(const Json& json, const std::string& kernels) {
   try {
     const Json& entry = json.at("kernels").at(kernels);
+    for (const char* name : {"validated_at", "positions_judged", "batch_rows"}) {
+      if (!entry.at(name).is_number_integer()) {
+        return std::nullopt;
+      }
+    }
     return Receipt{entry.at("validated_at").get<int64_t>(),
                    entry.at("positions_judged").get<int64_t>(),
                    entry.at("batch_rows").get<int64_t>(), entry.at("cosine").get<double>(),
@@ -113,13 +122,13 @@ std::string write_receipt(const fs::path& dir, const ReceiptKey& key, const Rece
   Json kernels = Json::object();
   if (reason.empty() && mismatch(before, key).empty() && before.contains("kernels") &&
       before["kernels"].is_object()) {
-    kernels = before["kernels"];
+    for (const auto& [name, entry] : before["kernels"].items()) {
+      if (const auto other = receipt_of(before, name)) {  // what is none may nest without end
+        kernels[name] = entry_of(*other);
+      }
+    }
   }
-  kernels[key.kernels] = {{"validated_at", receipt.validated_at},
-                          {"positions_judged", receipt.positions_judged},
-                          {"batch_rows", receipt.batch_rows},
-                          {"cosine", receipt.cosine},
-                          {"min_cosine", receipt.min_cosine}};
+  kernels[key.kernels] = entry_of(receipt);
   const Json json = {{"schema", kSchema},
                      {"model_sha256", key.model_sha256},
                      {"apr_version", key.apr_version},

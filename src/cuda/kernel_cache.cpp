@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <string_view>
 #include <system_error>
@@ -99,9 +98,9 @@ std::optional<CompiledKernel> KernelCache::find(const std::string& key) const {
   if (dir_.empty()) {
     return std::nullopt;
   }
-  std::ifstream file(dir_ / (key + std::string(kSuffix)), std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return parse(text);
+  constexpr size_t kMostBytes = size_t{256} << 20;  // hundreds of times what the largest has
+  const auto text = read_cache_file(dir_ / (key + std::string(kSuffix)), kMostBytes);
+  return text ? parse(*text) : std::nullopt;
 }
 
 void KernelCache::store(const std::string& key, const CompiledKernel& kernel) {
