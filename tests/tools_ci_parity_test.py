@@ -188,6 +188,25 @@ class CiParity(unittest.TestCase):
         self.assertIn("not done after 5 s", cells["parity cpu default"][1])
         self.assertEqual(cells["dequant cpu default"][0], "PASS")
 
+    def test_names_of_every_kind_are_lines_and_receipts(self):
+        for name in ("sp ace", "new\nline", "q'uo\"te", "\u00fc\uff12", "-dash", "x" * 245):
+            self.file(f"odd/{name}.gguf")
+        with open(os.fsencode(self.path("odd")) + b"/bad\xff.gguf", "wb"):
+            pass
+        os.mkfifo(self.path("odd/pipe.gguf"))  # nobody writes to it
+        for locale in ("C", "C.UTF-8"):
+            cells = self.check(0, "--cpu-only", self.path("odd"), LC_ALL=locale, PYTHONIOENCODING="ascii:strict")
+            self.assertRegex(cells[None], "^24 passed, 0 failed, 0 skipped, of 24 cells")
+
+    def test_what_makes_no_sense_is_said_in_a_line(self):
+        for variables, said in (({"APR_CELL_SECONDS": "nan"}, "APR_CELL_SECONDS"),
+                                ({"APR_PARITY_RESULTS": "/dev/null/x"}, "APR_PARITY_RESULTS"),
+                                ({"APR_PARITY_RESULTS": "/proc"}, "APR_PARITY_RESULTS")):
+            process = subprocess.run(["bash", os.path.join(ROOT, "tools", "ci_parity.sh"), "--cpu-only", self.model],
+                                     env={**self.env, **variables}, capture_output=True, text=True, timeout=60)
+            self.assertEqual(process.returncode, 1)
+            self.assertRegex(process.stderr, r"\Aerror: .*" + said + r".*\n\Z")
+
     def test_chat_where_there_is_one(self):
         cells = self.check(0, self.model, HAS_CHAT="1")
         self.assertEqual([name for name in cells if name and name.startswith("chat")],

@@ -9,7 +9,7 @@ What a cell of a model must show, beyond exit 0:
   dequant  every tensor bit for bit, on the GPU in both layouts
 The CPU has one mode, in which all sums are f32; the GPU's are default, exact, and default with each prefill product.
 """
-import argparse, datetime, glob, hashlib, json, os, pathlib, re, signal, subprocess, sys, tempfile, time
+import argparse, datetime, glob, hashlib, json, os, pathlib, re, signal, stat, subprocess, sys, tempfile, time
 
 PROMPT = ("The lighthouse keeper counted 17 ships before noon, wrote the number down and asked: if each carries 25 "
           "barrels, how many barrels is that? The answer, he thought, must be more than four hundred, because 16 times "
@@ -199,10 +199,17 @@ def facts_of(model):
     for path in paths:
         try:
             info = os.stat(path)
+            if not stat.S_ISREG(info.st_mode):
+                raise OSError(f"{path} is not a regular file")  # a pipe would be waited for
             files.append({"path": path, "bytes": info.st_size, "mtime": info.st_mtime, "sha256": sha256_of(path)})
         except OSError as error:
             files.append({"path": path, "error": str(error)})
     return files
+
+
+def one_line(text):
+    """A path as a line of any terminal can hold it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def cells_of(model, has_chat, with_gpu):
@@ -229,12 +236,16 @@ def main():
     parser.add_argument("models", nargs="+", metavar="DIR|MODEL")
     arguments = parser.parse_args()
     apr = os.path.abspath(os.environ["APR"])
-    limit_s = float(os.environ.get("APR_CELL_SECONDS", "600"))
+    sys.stdout.reconfigure(errors="backslashreplace")
+    seconds_text = os.environ.get("APR_CELL_SECONDS", "600")
+    if not re.fullmatch(r"\d{1,7}(\.\d+)?", seconds_text, re.ASCII):
+        sys.exit(f"error: APR_CELL_SECONDS is {seconds_text!a}; it must be a number of seconds")
+    limit_s = float(seconds_text)
     now = datetime.datetime.now(datetime.timezone.utc)
     results = pathlib.Path(os.environ.get("APR_PARITY_RESULTS") or f"build/ci-parity/{now:%Y%m%dT%H%M%SZ}")
     models = find_models(arguments.models)
     if not models:
-        sys.exit("error: no .gguf file there: " + " ".join(arguments.models))
+        sys.exit("error: no .gguf file there: " + one_line(" ".join(arguments.models)))
     doctor = json.loads(subprocess.run([apr, "doctor", "--json"], capture_output=True, check=True).stdout)
     usage = subprocess.run([apr, "--help"], capture_output=True, text=True, check=True).stdout
     has_chat = re.search(r"^  +chat\b", usage, re.MULTILINE) is not None
@@ -246,7 +257,11 @@ def main():
     apr_facts = {**doctor["build"], "commit": commit(), "sha256": sha256_of(apr)}
     checker = Checker(apr, limit_s, os.environ.get("APR_LENGTHS", "1..64,127,255,511"))
     cells = [cell for model in models for cell in cells_of(model, has_chat, not arguments.cpu_only)]
-    results.mkdir(parents=True, exist_ok=True)
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=results).close()
+    except OSError as error:
+        sys.exit(f"error: no receipt can be written (APR_PARITY_RESULTS): {one_line(str(error))}")
     counts = {PASS: 0, FAIL: 0, SKIP: 0}
     files = {}
     for number, cell in enumerate(cells, 1):
@@ -264,14 +279,17 @@ def main():
                    "apr": apr_facts,
                    "commands": cell.commands, "environment": cell.environment(), "stderr": cell.stderr,
                    "answers": cell.answers}
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{pathlib.Path(cell.model).stem}-{cell.name}")
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{pathlib.Path(cell.model).stem[:120]}-{cell.name}")
         (results / f"{number:03d}-{stem}.json").write_text(json.dumps(receipt, indent=1) + "\n", encoding="utf-8")
-        print(f"[{number}/{len(cells)}] {status} {cell.name} {cell.model} ({seconds:.0f} s): "
-              + " ".join(reason.split())[:200], flush=True)
+        print(f"[{number}/{len(cells)}] {status} {cell.name} {one_line(cell.model)} ({seconds:.0f} s): "
+              + one_line(" ".join(reason.split()))[:200], flush=True)
     print(f"{counts[PASS]} passed, {counts[FAIL]} failed, {counts[SKIP]} skipped, of {len(cells)} cells; receipts in "
-          f"{results}")
+          f"{one_line(str(results))}")
     sys.exit(counts[PASS] != len(cells))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
