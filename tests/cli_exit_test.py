@@ -96,6 +96,13 @@ class ExitCodes(Base):
             self.refused(3, *verb)
         self.assertIn("/no/prompt", self.refused(3, "run", MODEL, "-i", "/no/prompt"))
 
+    def test_what_a_terminal_would_obey_is_spelled_out(self):
+        self.assertIn(r"cannot open no\x1b[31m\x07such: ", self.refused(3, "run", "no\x1b[31m\x07such", "hi"))
+        env = dict(os.environ, FP8_PREFILL="\x1b[2J\x7f")
+        process = run("fit", MODEL, "--vram", "24G", env=env)
+        self.check(process, 0)
+        self.assertIn(rb"FP8_PREFILL=\x1b[2J\x7f is not", process.stderr)
+
     def test_code_4_invalid_format(self):
         self.refused(4, "inspect", self.temporary(b"not a model at all, surely not"))
         self.refused(4, "run", self.temporary(b""), "hi")
