@@ -6,6 +6,7 @@
 
 #include "cuda/dequantizer.h"
 #include "support/cuda_double.h"
+#include "support/fixtures.h"
 #include "support/host_dequant.h"
 #include "support/open_gguf.h"
 
@@ -131,11 +132,7 @@ TEST_P(Upload, OfEveryWeightDecodesToTheReferencesValues) {
 INSTANTIATE_TEST_SUITE_P(Model, Upload,
                          testing::Values("tiny-qwen2-legacy", "tiny-qwen3-iqmix", "tiny-qwen3-kmix",
                                          "tiny-qwen3moe-mix", "tiny-qwen35-UD-IQ2_XXS"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 TEST(MissingDequant, NamesTypeAndTensor) {
   const Model model(test::open_gguf(test::model_fixture("tiny-qwen3-kmix")));

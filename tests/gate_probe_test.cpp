@@ -123,11 +123,7 @@ TEST_P(GateProbeOfEach, SeesTheKernelsOfFewTokens) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, GateProbeOfEach,
                          testing::Values("tiny-qwen3-kmix", "tiny-qwen35-Q4_K_M",
                                          "tiny-qwen3moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 class GateProbeOfOne : public GateProbe {
  protected:

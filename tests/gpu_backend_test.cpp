@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "apr/backend.h"
-#include "cuda/backend.h"
 #include "support/compare.h"
-#include "support/fixtures.h"
-#include "support/gpu.h"
+#include "support/gpu_model.h"
 
 namespace apr {
 namespace {
@@ -14,20 +12,10 @@ namespace {
 using cuda::CudaBackend;
 using cuda::CudaBackendOptions;
 
-class GpuFixture : public ::testing::TestWithParam<std::string> {
+class GpuFixture : public test::GpuModelTest {
  protected:
-  void SetUp() override {
-    APR_NEED_GPU();
-    const auto path = test::model_path(GetParam());
-    if (!path) {
-      GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
-    }
-    model_ = std::make_unique<Model>(test::open_gguf(*path));
-  }
-
-  std::unique_ptr<CudaBackend> gpu(CudaBackendOptions options = {}) const {
-    options.context = 1024;
-    return std::make_unique<CudaBackend>(*model_, options);
+  std::unique_ptr<CudaBackend> gpu(const CudaBackendOptions& options = {}) const {
+    return GpuModelTest::gpu(1024, options);
   }
 
   static std::vector<float> feed(Backend& backend, std::span<const TokenId> ids) {
@@ -66,8 +54,6 @@ class GpuFixture : public ::testing::TestWithParam<std::string> {
       }
     }
   }
-
-  std::unique_ptr<Model> model_;
 };
 
 TEST_P(GpuFixture, ExactModeEqualsReferences) {
@@ -142,11 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Dense, GpuFixture,
                                            "tiny-qwen2-float", "tiny-qwen2-legacy",
                                            "tiny-qwen3-Q4_K_M", "tiny-qwen3-Q8_0", "tiny-qwen3-hot",
                                            "tiny-qwen3-iqmix", "tiny-qwen3-kmix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

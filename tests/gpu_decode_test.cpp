@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apr/generate.h"
-#include "cuda/backend.h"
-#include "support/fixtures.h"
-#include "support/gpu.h"
+#include "support/gpu_model.h"
 #include "support/host_sampling.h"
 
 namespace apr {
@@ -14,21 +12,12 @@ namespace {
 using cuda::CudaBackend;
 using cuda::CudaBackendOptions;
 
-class GpuDecode : public ::testing::TestWithParam<const char*> {
+class GpuDecode : public test::GpuModelTest {
  protected:
-  void SetUp() override {
-    APR_NEED_GPU();
-    const auto path = test::model_path(GetParam());
-    if (!path) {
-      GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
-    }
-    model_ = std::make_unique<Model>(test::open_gguf(*path));
-    tokenizer_ = std::make_unique<Tokenizer>(model_->file());
-  }
+  void set_up_model() override { tokenizer_ = std::make_unique<Tokenizer>(model_->file()); }
 
-  std::unique_ptr<CudaBackend> gpu(CudaBackendOptions options = {}) const {
-    options.context = 256;
-    return std::make_unique<CudaBackend>(*model_, options);
+  std::unique_ptr<CudaBackend> gpu(const CudaBackendOptions& options = {}) const {
+    return GpuModelTest::gpu(256, options);
   }
 
   std::vector<float> feed(Backend& backend, const std::vector<TokenId>& ids) const {
@@ -73,7 +62,6 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     backend.end_decode();
   }
 
-  std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
@@ -178,11 +166,7 @@ TEST_P(GpuDecode, ReplaysEqualLaunchesOneByOneWithAPrefillBetween) {
 
 INSTANTIATE_TEST_SUITE_P(Model, GpuDecode,
                          ::testing::Values("tiny-qwen3-kmix", "tiny-qwen2-legacy"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

@@ -203,11 +203,7 @@ TEST_P(GpuDequantFixture, EveryWeightEqualsTheReferenceAfterItsUpload) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Model, GpuDequantFixture, testing::ValuesIn(test::fixture_names()),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

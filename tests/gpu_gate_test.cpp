@@ -133,11 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, GpuGateOf,
                                          "tiny-qwen3-Q8_0", "tiny-qwen3-hot", "tiny-qwen3-iqmix",
                                          "tiny-qwen3-kmix", "tiny-qwen3moe-mix",
                                          "tiny-qwen3moe-Q4_K_M", "tiny-qwen3moe-Q8_0"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 // Of one type where that fixture is here: few kernels to compile.
 class GpuGate : public testing::Test {

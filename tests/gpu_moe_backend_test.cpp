@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "apr/backend.h"
-#include "cuda/backend.h"
 #include "generate/moe_routes.h"
 #include "support/compare.h"
-#include "support/fixtures.h"
-#include "support/gpu.h"
+#include "support/gpu_model.h"
 
 namespace apr {
 namespace {
@@ -15,21 +13,14 @@ namespace {
 using cuda::CudaBackend;
 using cuda::CudaBackendOptions;
 
-class GpuMoeFixture : public ::testing::TestWithParam<std::string> {
+class GpuMoeFixture : public test::GpuModelTest {
  protected:
-  void SetUp() override {
-    APR_NEED_GPU();
-    const auto path = test::model_path(GetParam());
-    if (!path) {
-      GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
-    }
-    model_ = std::make_unique<Model>(test::open_gguf(*path));
+  void set_up_model() override {
     refs_ = test::load_json(*test::ref_path(GetParam() + ".logits.json"));
   }
 
-  std::unique_ptr<CudaBackend> gpu(CudaBackendOptions options) const {
-    options.context = 1024;
-    return std::make_unique<CudaBackend>(*model_, options);
+  std::unique_ptr<CudaBackend> gpu(const CudaBackendOptions& options) const {
+    return GpuModelTest::gpu(1024, options);
   }
   std::vector<TokenId> ids_of(const std::string& part) const {
     return refs_[part + "_ids"].get<std::vector<TokenId>>();
@@ -71,7 +62,6 @@ class GpuMoeFixture : public ::testing::TestWithParam<std::string> {
                 static_cast<long long>(replay.n_choices()), lowest);
   }
 
-  std::unique_ptr<Model> model_;
   nlohmann::json refs_;
 };
 
@@ -150,11 +140,7 @@ TEST_P(GpuMoeFixture, GreedyIdsEqualTheReferences) {
 INSTANTIATE_TEST_SUITE_P(Experts, GpuMoeFixture,
                          ::testing::Values("tiny-qwen3moe-mix", "tiny-qwen3moe-Q4_K_M",
                                            "tiny-qwen3moe-Q8_0"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

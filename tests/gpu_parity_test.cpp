@@ -4,33 +4,22 @@
 
 #include <cstring>
 
-#include "cuda/backend.h"
 #include "generate/logit_rows.h"
 #include "generate/parity_ops.h"
 #include "support/faulty_backend.h"
-#include "support/fixtures.h"
-#include "support/gpu.h"
+#include "support/gpu_model.h"
 
 namespace apr {
 namespace {
 
-class GpuOps : public ::testing::TestWithParam<std::string> {
+class GpuOps : public test::GpuModelTest {
  protected:
-  void SetUp() override {
-    APR_NEED_GPU();
-    const auto path = test::model_path(GetParam());
-    if (!path) {
-      GTEST_SKIP() << "SKIPPED: " << GetParam() << ".gguf is not here";
-    }
-    model_ = std::make_unique<Model>(test::open_gguf(*path));
+  void set_up_model() override {
     ids_ = arbitrary_ids(model_->desc().n_tokens, 70);
     oracle_ = make_cpu_backend(*model_, {.context = 128});
   }
   std::unique_ptr<cuda::CudaBackend> gpu(bool exact) const {
-    cuda::CudaBackendOptions options;
-    options.context = 128;
-    options.exact = exact;
-    return std::make_unique<cuda::CudaBackend>(*model_, options);
+    return GpuModelTest::gpu(128, {.exact = exact});
   }
   static void explain(const OpParityReport& report) {
     for (const OpParity& op : report.failed) {
@@ -46,7 +35,6 @@ class GpuOps : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(report.error, "");
   }
 
-  std::unique_ptr<Model> model_;
   std::unique_ptr<Backend> oracle_;
   std::vector<TokenId> ids_;
 };
@@ -95,11 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Dense, GpuOps,
                                            "tiny-qwen2-legacy", "tiny-qwen3-Q8_0", "tiny-qwen3-hot",
                                            "tiny-qwen3-iqmix", "tiny-qwen3-kmix",
                                            "tiny-qwen3moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 TEST(GpuSpeed, OfTheDeviceIsMeasured) {
   APR_NEED_GPU();

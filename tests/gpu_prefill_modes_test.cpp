@@ -3,6 +3,7 @@
 
 #include "cuda/backend.h"
 #include "support/compare.h"
+#include "support/fixtures.h"
 #include "support/gpu.h"
 #include "support/open_gguf.h"
 
@@ -96,11 +97,7 @@ TEST_P(GpuPrefillModes, StreamedWeightsGiveTheLogitsOfKeptOnes) {
 INSTANTIATE_TEST_SUITE_P(Dense, GpuPrefillModes,
                          ::testing::Values("tiny-qwen2-legacy", "tiny-qwen3-kmix",
                                            "tiny-qwen3-iqmix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr::cuda

@@ -8,6 +8,7 @@
 #include "cuda/launch_matvec.h"
 #include "small_gemm_layout.cuh"
 #include "support/compare.h"
+#include "support/fixtures.h"
 #include "support/gpu.h"
 #include "support/open_gguf.h"
 #include "support/tier_problem.h"
@@ -221,11 +222,7 @@ TEST_P(GpuTierPrefill, LogitsAreNearThoseOfExactMode) {
 INSTANTIATE_TEST_SUITE_P(Models, GpuTierPrefill,
                          ::testing::Values("tiny-qwen2-legacy", "tiny-qwen3-kmix",
                                            "tiny-qwen3-iqmix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr::cuda

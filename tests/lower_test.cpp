@@ -3,6 +3,7 @@
 #include <set>
 
 #include "apr/lower.h"
+#include "support/fixtures.h"
 #include "support/open_gguf.h"
 
 namespace apr {
@@ -85,11 +86,7 @@ INSTANTIATE_TEST_SUITE_P(All, Lowering,
                          ::testing::Values("tiny-qwen2-legacy", "tiny-qwen3-kmix",
                                            "tiny-qwen3moe-mix", "tiny-qwen35-Q4_K_M",
                                            "tiny-qwen35moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 TEST(Lowering, FusesADenseDecodeLayerIntoFiveStages) {
   const Model model = model_of("tiny-qwen3-kmix");

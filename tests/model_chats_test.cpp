@@ -62,11 +62,7 @@ INSTANTIATE_TEST_SUITE_P(All, Chats,
                          ::testing::Values("tiny-qwen2-legacy", "tiny-qwen3-kmix",
                                            "tiny-qwen3moe-mix", "tiny-qwen35-Q4_K_M",
                                            "tiny-qwen35-UD-IQ2_XXS", "tiny-qwen35moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

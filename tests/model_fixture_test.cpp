@@ -136,11 +136,7 @@ TEST_P(Fixture, UndoneStepLeavesNoTrace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fixture, ::testing::ValuesIn(test::fixture_names()),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 }  // namespace
 }  // namespace apr

@@ -93,11 +93,7 @@ TEST_P(HybridState, DoesNotDependOnChunks) {
 INSTANTIATE_TEST_SUITE_P(Hybrids, HybridState,
                          ::testing::Values("tiny-qwen35-Q4_K_M", "tiny-qwen35-UD-IQ2_XXS",
                                            "tiny-qwen35moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 // A sequence whose chunk fails half-way (a bad id) is as it was before.
 TEST(SequenceState, RefusedStepLeavesNoTrace) {

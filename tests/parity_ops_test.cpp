@@ -209,11 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Families, OpParityOf,
                          ::testing::Values("tiny-qwen2-Q4_K_M", "tiny-qwen3-kmix",
                                            "tiny-qwen3moe-mix", "tiny-qwen35-Q4_K_M",
                                            "tiny-qwen35moe-mix"),
-                         [](const auto& param_info) {
-                           std::string name = param_info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         [](const auto& param_info) { return test::param_name(param_info); });
 
 TEST(OpBound, IsTightInExactModeAndKnowsAttention) {
   EXPECT_EQ(op_bound(OpKind::kAttention, true), 1e-4);

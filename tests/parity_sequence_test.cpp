@@ -12,6 +12,7 @@
 #include "generate/logit_rows.h"
 #include "generate/parity_ops.h"
 #include "support/fixtures.h"
+#include "support/wrapped_backend.h"
 
 namespace apr {
 namespace {
@@ -68,9 +69,9 @@ class ChoiceFinder final : public StepObserver {
 };
 
 // Makes the other choice whenever a step that `applies` has the position.
-class OtherBackend final : public Backend, private StepObserver {
+class OtherBackend final : public test::WrappedBackend, private StepObserver {
  public:
-  OtherBackend(Backend& inner, const OtherChoice& choice) : inner_(inner), choice_(choice) {
+  OtherBackend(Backend& inner, const OtherChoice& choice) : WrappedBackend(inner), choice_(choice) {
     inner_.observe(this);
   }
   ~OtherBackend() override { inner_.observe(nullptr); }
@@ -80,14 +81,6 @@ class OtherBackend final : public Backend, private StepObserver {
     return inner_.forward(ids, logit_rows, logits, cancel);
   }
   void observe(StepObserver* observer) override { observer_ = observer; }
-  void undo_last() override { inner_.undo_last(); }
-  void reset() override { inner_.reset(); }
-  int64_t n_past() const override { return inner_.n_past(); }
-  int64_t context() const override { return inner_.context(); }
-  int64_t max_rows() const override { return inner_.max_rows(); }
-  int64_t max_logit_rows() const override { return inner_.max_logit_rows(); }
-  const ModelDesc& desc() const override { return inner_.desc(); }
-  std::string device_name() const override { return inner_.device_name(); }
 
   bool only_unwatched = false;
 
@@ -109,7 +102,6 @@ class OtherBackend final : public Backend, private StepObserver {
     }
   }
 
-  Backend& inner_;
   OtherChoice choice_;
   StepObserver* observer_ = nullptr;
   int64_t n_tokens_ = 0;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "apr/backend.h"
+#include "support/wrapped_backend.h"
 
 namespace apr::test {
 
@@ -22,14 +22,14 @@ struct Alteration {
   int64_t max_rows = 1 << 20, max_logit_rows = 1 << 20;
 };
 
-class AlteredBackend final : public Backend {
+class AlteredBackend final : public WrappedBackend {
  public:
   AlteredBackend(std::unique_ptr<Backend> inner, Alteration alteration)
-      : inner_(std::move(inner)), alteration_(std::move(alteration)) {}
+      : WrappedBackend(*inner), owned_(std::move(inner)), alteration_(std::move(alteration)) {}
 
   bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                std::span<float> logits, const std::atomic<bool>* cancel) override {
-    const int64_t first = inner_->n_past();
+    const int64_t first = inner_.n_past();
     const auto n_rows = static_cast<int64_t>(ids.size());
     APR_CHECK(n_rows <= max_rows(), "a step has at most max_rows ids");
     APR_CHECK(static_cast<int64_t>(logit_rows.size()) <= max_logit_rows(), "logit rows fit");
@@ -37,7 +37,7 @@ class AlteredBackend final : public Backend {
       alteration_.before(first, n_rows);
     }
     ++n_forwards;
-    if (!inner_->forward(ids, logit_rows, logits, cancel)) {
+    if (!inner_.forward(ids, logit_rows, logits, cancel)) {
       return false;
     }
     const auto vocab = static_cast<size_t>(desc().vocab_rows);
@@ -46,27 +46,22 @@ class AlteredBackend final : public Backend {
     }
     return true;
   }
-  void observe(StepObserver* observer) override { inner_->observe(observer); }
-  void undo_last() override { inner_->undo_last(); }
   void reset() override {
     if (alteration_.before_reset) {
       alteration_.before_reset();
     }
-    inner_->reset();
+    inner_.reset();
   }
-  int64_t n_past() const override { return inner_->n_past(); }
-  int64_t context() const override { return inner_->context(); }
-  int64_t max_rows() const override { return std::min(inner_->max_rows(), alteration_.max_rows); }
+  int64_t max_rows() const override { return std::min(inner_.max_rows(), alteration_.max_rows); }
   int64_t max_logit_rows() const override {
-    return std::min(inner_->max_logit_rows(), alteration_.max_logit_rows);
+    return std::min(inner_.max_logit_rows(), alteration_.max_logit_rows);
   }
-  const ModelDesc& desc() const override { return inner_->desc(); }
-  std::string device_name() const override { return "altered " + inner_->device_name(); }
+  std::string device_name() const override { return "altered " + inner_.device_name(); }
 
   int n_forwards = 0;
 
  private:
-  std::unique_ptr<Backend> inner_;
+  std::unique_ptr<Backend> owned_;
   Alteration alteration_;
 };
 

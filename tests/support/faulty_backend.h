@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "apr/backend.h"
+#include "support/wrapped_backend.h"
 
 namespace apr::test {
 
@@ -19,9 +19,9 @@ struct Fault {
   int64_t n_experts = 0;    // for outputs of integers
 };
 
-class FaultyBackend final : public Backend, private StepObserver {
+class FaultyBackend final : public WrappedBackend, private StepObserver {
  public:
-  FaultyBackend(Backend& inner, const Fault& fault) : inner_(inner), fault_(fault) {}
+  FaultyBackend(Backend& inner, const Fault& fault) : WrappedBackend(inner), fault_(fault) {}
 
   bool forward(std::span<const TokenId> ids, std::span<const int64_t> logit_rows,
                std::span<float> logits, const std::atomic<bool>* cancel) override {
@@ -32,14 +32,6 @@ class FaultyBackend final : public Backend, private StepObserver {
     observer_ = observer;
     inner_.observe(observer == nullptr ? nullptr : this);
   }
-  void undo_last() override { inner_.undo_last(); }
-  void reset() override { inner_.reset(); }
-  int64_t n_past() const override { return inner_.n_past(); }
-  int64_t context() const override { return inner_.context(); }
-  int64_t max_rows() const override { return inner_.max_rows(); }
-  int64_t max_logit_rows() const override { return inner_.max_logit_rows(); }
-  const ModelDesc& desc() const override { return inner_.desc(); }
-  std::string device_name() const override { return inner_.device_name(); }
 
   bool was_planted() const { return was_planted_; }
 
@@ -90,7 +82,6 @@ class FaultyBackend final : public Backend, private StepObserver {
                                : target + (target < 0.0F ? -0.25F : 0.25F) * largest;
   }
 
-  Backend& inner_;
   Fault fault_;
   StepObserver* observer_ = nullptr;
   bool is_decode_ = false, was_planted_ = false;

@@ -2,6 +2,7 @@
 // checkout.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,14 @@ inline const std::vector<std::string>& fixture_names() {
       "tiny-qwen35-Q4_K_M",    "tiny-qwen35-Q8_0",    "tiny-qwen35-UD-IQ2_XXS",
       "tiny-qwen35moe-Q4_K_M", "tiny-qwen35moe-Q8_0", "tiny-qwen35moe-mix"};
   return names;
+}
+
+// The parameter of a test as part of its name: "tiny_qwen3_kmix".
+template <class ParamInfo>
+std::string param_name(const ParamInfo& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 inline std::optional<std::filesystem::path> first_existing(
