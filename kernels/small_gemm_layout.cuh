@@ -7,7 +7,6 @@
 namespace apr {
 
 constexpr int kSmallGemmWarps = 16;       // of a block
-constexpr int kSmallGemmRows = 256;       // of a block at most
 constexpr int kSmallGemmTokens = 64;      // of a block at most
 constexpr int kScaledOutsideTokens = 32;  // of a block whose scales meet sums, not weights
 

@@ -77,7 +77,7 @@ TEST_F(Tensors, OfTheFastDecodersAreTheReferences) {
   }
   EXPECT_EQ(n_tensors, report.n_tensors);
   EXPECT_EQ(types.size(), tensor_types(file_).size());
-  EXPECT_NE(tensor_parity_text(report).find("tensors PASS"), std::string::npos);
+  EXPECT_NE(parity_text(report).find("tensors PASS"), std::string::npos);
 }
 
 TEST_F(Tensors, OneWrongBitAnywhereIsNamed) {
@@ -106,10 +106,10 @@ TEST_F(Tensors, OneWrongBitAnywhereIsNamed) {
       EXPECT_EQ(mismatch.found_bits, mismatch.expected_bits ^ 1);
       EXPECT_GT(decoder.n_loads, 2);
       EXPECT_GT(decoder.n_values, report.n_values);
-      const auto json = tensor_parity_json(report);
+      const auto json = parity_json(report);
       EXPECT_EQ(json["passed"], false);
       EXPECT_EQ(json["failed"][0]["tensor"], c.tensor);
-      EXPECT_NE(tensor_parity_text(report).find("1 value differs"), std::string::npos);
+      EXPECT_NE(parity_text(report).find("1 value differs"), std::string::npos);
     }
   }
 }

@@ -65,6 +65,8 @@ class ParityVerb : public Verb {
   std::set<int64_t> judged_positions(int64_t n_prompt) const;
   std::unique_ptr<Backend> make_oracle(const Model& model, int64_t context) const;
   void check_options() const;
+  template <class Report>
+  int finish(const Report& report) const;
   int run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const;
   void compare(ParityReport& report, ParityOracle& oracle, Backend& backend, int64_t n_prompt,
                const ParityWatch& watch) const;
@@ -203,6 +205,21 @@ void ParityVerb::check_options() const {
   }
 }
 
+// Writes the report; the exit code.
+template <class Report>
+int ParityVerb::finish(const Report& report) const {
+  if (output.is_json()) {
+    write_json(parity_json(report), true);
+  } else {
+    write_stdout(parity_text(report));
+  }
+  if (!report.passed()) {
+    log_error(report.failure());
+    return static_cast<int>(ErrorCode::kParityFailed);
+  }
+  return 0;
+}
+
 int ParityVerb::run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const {
   const GgufFile file = open_model_file(model_);
   cpu::ThreadPool pool(engine_.n_threads > 0 ? engine_.n_threads : cpu::available_cores());
@@ -219,16 +236,7 @@ int ParityVerb::run_tensors(const BackendChoice& choice, const std::atomic<bool>
   progress.clear();
   report.model = model_;
   report.choice = choice;
-  if (output.is_json()) {
-    write_json(tensor_parity_json(report), true);
-  } else {
-    write_stdout(tensor_parity_text(report));
-  }
-  if (!report.passed()) {
-    log_error(report.failure());
-    return static_cast<int>(ErrorCode::kParityFailed);
-  }
-  return 0;
+  return finish(report);
 }
 
 int ParityVerb::run() {
@@ -296,16 +304,7 @@ int ParityVerb::run() {
   }
   progress.clear();
   report.verdict = judge(report.positions, report.bounds());
-  if (output.is_json()) {
-    write_json(parity_json(report), true);
-  } else {
-    write_stdout(parity_text(report));
-  }
-  if (!report.passed()) {
-    log_error(report.failure());
-    return static_cast<int>(ErrorCode::kParityFailed);
-  }
-  return 0;
+  return finish(report);
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ std::string TensorParityReport::failure() const {
   return fmt::format("parity failed: {}", failed.empty() ? "" : mismatch_line(failed[0]));
 }
 
-nlohmann::ordered_json tensor_parity_json(const TensorParityReport& report) {
+nlohmann::ordered_json parity_json(const TensorParityReport& report) {
   using Json = nlohmann::ordered_json;
   Json types = Json::array(), failed = Json::array();
   for (const TensorTypeCount& count : report.types) {
@@ -258,7 +258,7 @@ nlohmann::ordered_json tensor_parity_json(const TensorParityReport& report) {
           {"failed", failed}};
 }
 
-std::string tensor_parity_text(const TensorParityReport& report) {
+std::string parity_text(const TensorParityReport& report) {
   std::string text;
   for (const TensorMismatch& mismatch : report.failed) {
     text += mismatch_line(mismatch) + "\n";

@@ -57,7 +57,7 @@ TensorParityReport compare_tensors(const GgufFile& file, TensorDecoder& decoder,
 // The CPU's fast decoders, of the instruction set in use.
 std::unique_ptr<TensorDecoder> make_cpu_tensor_decoder(cpu::ThreadPool& pool);
 
-nlohmann::ordered_json tensor_parity_json(const TensorParityReport& report);
-std::string tensor_parity_text(const TensorParityReport& report);
+nlohmann::ordered_json parity_json(const TensorParityReport& report);
+std::string parity_text(const TensorParityReport& report);
 
 }  // namespace apr::cli

@@ -85,21 +85,12 @@ class GpuTensorDecoder final : public TensorDecoder {
                 static_cast<int32_t>(weight.n_cols)};
     params.n_cols = static_cast<int32_t>(weight.n_cols);
     params.scale = 1.0F;
-    for (int64_t done = 0; done < n_rows; done += kMostGridRows) {
-      params.first_row = static_cast<int32_t>(done);
-      params.out = out_.as<float>() + done * weight.n_cols;
-      launch(kernels_, checked_kernel(*weight.type, "raw"),
-             {.grid_x = blocks_for(weight.n_cols, kBlockCols),
-              .grid_y = static_cast<uint32_t>(std::min(kMostGridRows, n_rows - done)),
-              .block_x = kThreads},
-             stream_, params);
-    }
+    params.out = out_.data();
+    launch_dequant(kernels_, stream_, checked_kernel(*weight.type, "raw"), params, n_rows,
+                   weight.n_cols * static_cast<int64_t>(sizeof(float)));
   }
 
   static constexpr size_t kSlackBytes = 64;  // plain types are read in whole eights
-  static constexpr uint32_t kThreads = 256;  // as kernels/dequant.cu says
-  static constexpr int64_t kBlockCols = 8 * kThreads;
-  static constexpr int64_t kMostGridRows = 65535;  // the second axis of a grid
 
   DeviceFacts device_;
   Stream stream_;

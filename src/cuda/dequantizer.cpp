@@ -34,21 +34,34 @@ std::optional<std::string> missing_dequant(std::span<const Weight> weights,
   return std::nullopt;
 }
 
+int64_t launch_dequant(const KernelLibrary& kernels, const Stream& stream,
+                       const std::string& kernel, DequantParams params, int64_t n_rows,
+                       int64_t out_row_bytes) {
+  auto* const out = static_cast<std::byte*>(params.out);
+  const int32_t first_row = params.first_row;
+  int64_t n_launches = 0;
+  for (int64_t done = 0; done < n_rows; done += kDequantGridRows, ++n_launches) {
+    params.first_row = static_cast<int32_t>(first_row + done);
+    params.out = out + done * out_row_bytes;
+    launch(kernels, kernel,
+           {.grid_x = blocks_for(params.n_cols, kDequantBlockCols),
+            .grid_y = static_cast<uint32_t>(std::min(kDequantGridRows, n_rows - done)),
+            .block_x = kDequantThreads},
+           stream, params);
+  }
+  return n_launches;
+}
+
 void Dequantizer::launch_over_rows(const std::string& kernel, const Weight& weight, RowRange rows,
                                    std::byte* out, int64_t out_row_bytes, const float* largest) {
-  DequantParams params{
-      weights_.matrix(weight), nullptr, 0, static_cast<int32_t>(weight.n_cols), 1.0F, largest};
-  for (int64_t done = 0; done < rows.n_rows; done += kDequantGridRows) {
-    params.first_row = static_cast<int32_t>(rows.first + done);
-    params.out = out + done * out_row_bytes;
-    launch(kernels_, kernel,
-           {.grid_x =
-                static_cast<uint32_t>((weight.n_cols + kDequantBlockCols - 1) / kDequantBlockCols),
-            .grid_y = static_cast<uint32_t>(std::min(kDequantGridRows, rows.n_rows - done)),
-            .block_x = kDequantThreads},
-           stream_, params);
-    ++launches_[kernel];
-  }
+  const DequantParams params{weights_.matrix(weight),
+                             out,
+                             static_cast<int32_t>(rows.first),
+                             static_cast<int32_t>(weight.n_cols),
+                             1.0F,
+                             largest};
+  launches_[kernel] +=
+      launch_dequant(kernels_, stream_, kernel, params, rows.n_rows, out_row_bytes);
 }
 
 void Dequantizer::to_f32(const Weight& weight, RowRange rows, float* out) {

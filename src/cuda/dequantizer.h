@@ -19,6 +19,12 @@ namespace apr::cuda {
 std::optional<std::string> missing_dequant(std::span<const Weight> weights,
                                            std::span<const KernelRow> rows);
 
+// Launches row `kernel` of kernels/dequant.cu over n_rows rows from params.first_row on, as many at
+// a time as a grid has; params.out steps out_row_bytes a row. Answers how many launches that took.
+int64_t launch_dequant(const KernelLibrary& kernels, const Stream& stream,
+                       const std::string& kernel, DequantParams params, int64_t n_rows,
+                       int64_t out_row_bytes);
+
 struct RowRange {
   int64_t first = 0, n_rows = 0;
 };
