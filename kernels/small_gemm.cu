@@ -6,13 +6,12 @@
 //           of its share of the columns (small_gemm_step.cuh).
 // Grid      (any number of blocks, ceil(n_tokens / 64))   Block  512
 // Shared    n_slots * small_gemm_slot_bytes(), dynamic
-// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; n_tokens at most 32 where kOutside; at most
-//           as many splits as units of 256 columns
+// Assumes   sm_80; n_cols % 8 == 0; x 16-byte aligned; at most as many splits as units of
+//           256 columns
 // Moves     weights + tiles * n_tokens * n_cols * 2 of x from cache + n_splits * n_tokens * n_rows
 //           * 4
 // Determinism  gpu_to_gpu, for one n_splits and row_warps_log2
-// Reference dot products in f64 (tests/gpu_tier_test.cpp); bound: x rounded to 11 bits, and, where
-//           not kOutside, w
+// Reference dot products in f64 (tests/gpu_tier_test.cpp); bound: x and w rounded to 11 bits
 #include "async_copy.cuh"
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
@@ -94,25 +93,25 @@ struct Work {
   }
 };
 
-// Sums of 16 rows by 8 tokens to their places, times `scale`.
+// Sums of 16 rows by 8 tokens to their places.
 __device__ __forceinline__ void store_products(const SmallGemmParams& p, float* products,
                                                int first_row, int n_rows, int first_token,
-                                               float scale, const float (&sums)[4]) {
+                                               const float (&sums)[4]) {
   const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
   for (int elem = 0; elem < 4; ++elem) {
     const int row = first_row + lane / 4 + 8 * (elem / 2);
     const int token = first_token + 2 * (lane % 4) + elem % 2;
     if (row < n_rows && token < p.n_tokens) {
-      products[token * p.stride + row] = sums[elem] * scale;
+      products[token * p.stride + row] = sums[elem];
     }
   }
 }
 
-template <class T, bool kOutside>
+template <class T>
 __global__ void __launch_bounds__(kSmallGemmThreads, 1)
     small_gemm(const __grid_constant__ SmallGemmParams p) {
-  constexpr int kMostTiles = (kOutside ? kScaledOutsideTokens : kSmallGemmTokens) / 8;
+  constexpr int kMostTiles = kSmallGemmTokens / 8;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   APR_DYNAMIC_SHARED(uint8_t, shared);
   const int lane = threadIdx.x % kWarpSize;
@@ -170,9 +169,9 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
     }
     copy_group_end();
     uint8_t* const in_slot = shared + slot * slot_bytes;
-    multiply_item<T, kOutside>(in_slot + row_warp * 2 * kUnitBytes,
-                               in_slot + weight_bytes + lane / 4 * kSmallGemmXBytes + lane % 4 * 8,
-                               col_warp, p.row_warps_log2, n_token_tiles, up, sums);
+    multiply_item<T>(in_slot + row_warp * 2 * kUnitBytes,
+                     in_slot + weight_bytes + lane / 4 * kSmallGemmXBytes + lane % 4 * 8, col_warp,
+                     p.row_warps_log2, n_token_tiles, up, sums);
     slot = slot + 1 == p.n_slots ? 0 : slot + 1;
     const int done = work.idx;
     work.advance(p);
@@ -239,7 +238,7 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
       for (int tokens = 0; tokens < kMostTiles; ++tokens) {
         if (tokens < n_token_tiles && col_warp == 0) {
           store_products(p, products, first_row + 16 * half, part.n_rows, first_token + 8 * tokens,
-                         kOutside ? up : 1.0f, sums[half][tokens]);
+                         sums[half][tokens]);
         }
 #pragma unroll
         for (int elem = 0; elem < 4; ++elem) {

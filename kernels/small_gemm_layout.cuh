@@ -6,9 +6,8 @@
 
 namespace apr {
 
-constexpr int kSmallGemmWarps = 16;       // of a block
-constexpr int kSmallGemmTokens = 64;      // of a block at most
-constexpr int kScaledOutsideTokens = 32;  // of a block whose scales meet sums, not weights
+constexpr int kSmallGemmWarps = 16;   // of a block
+constexpr int kSmallGemmTokens = 64;  // of a block at most
 
 // Of a token's 256 columns: 32 more than a multiple of 128, so that loads of 8 bytes by four lanes
 // from each of four tokens meet all banks once.

@@ -6,7 +6,6 @@
 // t of four has weights 4t to 4t + 3 of each 16, the four that one word decodes to.
 #pragma once
 
-#include "f16_pair.cuh"
 #include "mma.cuh"
 #include "quant/device.cuh"
 #include "reduce.cuh"
@@ -14,17 +13,7 @@
 
 namespace apr {
 
-template <bool kOutside>
-constexpr int kStepCols = kOutside ? 64 : 32;  // as many as registers allow
-constexpr uint32_t kF16Ones = 0x3c003c00u;
-
-// q of four bytes u = q + kBias as f16, two and two: exact. 1024 + u is the f16 of bits 0x6400 | u.
-template <int kBias>
-__device__ __forceinline__ void exact_f16(uint32_t bytes, uint32_t& first, uint32_t& second) {
-  constexpr uint32_t kZero = (0x6400u | kBias) * 0x10001u;
-  first = subtract_f16_pairs(quant::byte_perm(bytes, 0x64646464u, 0x4140), kZero);
-  second = subtract_f16_pairs(quant::byte_perm(bytes, 0x64646464u, 0x4342), kZero);
-}
+constexpr int kStepCols = 32;  // as many as registers allow
 
 // scale * q + offset of four bytes u = q + kBias, rounded to f16. 2^23 + u is the f32 of bits
 // 0x4b000000 | u.
@@ -50,15 +39,14 @@ __device__ __forceinline__ quant::Affine affine_of_lane(const quant::Affine& own
 }
 
 // Adds to sums[half][tile] the products of the rows of units[half] with tokens [8 tile, + 8).
-// `col` in the unit, a multiple of kStepCols; `x_rows`: token lane / 4 of the first tile. kOutside:
-// the quants are multiplied exactly and scales meet the sums of a group; else weights * `up` are
-// rounded to f16.
-template <class T, bool kOutside, int kMostTiles>
+// `col` in the unit, a multiple of kStepCols; `x_rows`: token lane / 4 of the first tile. Weights *
+// `up` are rounded to f16.
+template <class T, int kMostTiles>
 __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_t* x_rows, int col,
                                               int n_tiles, float up,
                                               float (&sums)[2][kMostTiles][4]) {
   constexpr int kGroupElems = T::kGroupElems;
-  constexpr int kGroups = kStepCols<kOutside> / kGroupElems;
+  constexpr int kGroups = kStepCols / kGroupElems;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   const int lane = threadIdx.x % kWarpSize;
   const int g = lane / 4, t = lane % 4;
@@ -71,66 +59,33 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
     const int elem = col + group * kGroupElems;
     own[group] = T::affine(block_of(lane / quant::kUnitRows, lane % quant::kUnitRows, elem),
                            elem % T::kBlockElems / kGroupElems);
-    if constexpr (!kOutside) {
-      own[group].scale *= up;
-      own[group].offset *= up;
-    }
+    own[group].scale *= up;
+    own[group].offset *= up;
   }
-  constexpr int kProducts = kOutside ? kGroupElems / 16 : 1;  // of 16 columns, at a time
 #pragma unroll
-  for (int first = 0; first < kStepCols<kOutside>; first += 16 * kProducts) {
-    uint32_t a[2][kProducts][4];
-    quant::Affine affine[2][2];  // of rows g and g + 8
+  for (int first = 0; first < kStepCols; first += 16) {
+    uint32_t a[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int below = 0; below < 2; ++below) {
-        affine[half][below] =
+        const quant::Affine affine =
             affine_of_lane<T>(own[first / kGroupElems], 16 * half + 8 * below + g);
-#pragma unroll
-        for (int product = 0; product < kProducts; ++product) {
-          const int elem = col + first + 16 * product;
-          const uint32_t bytes =
-              T::quants4(block_of(half, g + 8 * below, elem), elem % T::kBlockElems / 4 + t);
-          uint32_t(&of)[4] = a[half][product];
-          if constexpr (kOutside) {
-            exact_f16<T::kQuantBias>(bytes, of[below], of[below + 2]);
-          } else {
-            scaled_f16<T::kQuantBias>(bytes, affine[half][below], of[below], of[below + 2]);
-          }
-        }
+        const int elem = col + first;
+        const uint32_t bytes =
+            T::quants4(block_of(half, g + 8 * below, elem), elem % T::kBlockElems / 4 + t);
+        scaled_f16<T::kQuantBias>(bytes, affine, a[half][below], a[half][below + 2]);
       }
     }
 #pragma unroll
     for (int tile = 0; tile < kMostTiles; ++tile) {
       if (tile < n_tiles) {
-        float x_sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};  // of tokens 2t and 2t + 1, twice
-        float of_group[2][4] = {};
+        const uint2 x = *reinterpret_cast<const uint2*>(x_rows + tile * 8 * kSmallGemmXBytes +
+                                                        (col + first) * 2);
+        const uint32_t b[2] = {x.x, x.y};
 #pragma unroll
-        for (int product = 0; product < kProducts; ++product) {
-          const uint2 x = *reinterpret_cast<const uint2*>(x_rows + tile * 8 * kSmallGemmXBytes +
-                                                          (col + first + 16 * product) * 2);
-          const uint32_t b[2] = {x.x, x.y};
-          if constexpr (kOutside && T::kHasOffset) {
-            constexpr uint32_t kOnes[4] = {kF16Ones, kF16Ones, kF16Ones, kF16Ones};
-            mma_16x8x16(x_sum, kOnes, b);
-          }
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            mma_16x8x16(kOutside ? of_group[half] : sums[half][tile], a[half][product], b);
-          }
-        }
-        if constexpr (kOutside) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-#pragma unroll
-            for (int elem = 0; elem < 4; ++elem) {
-              sums[half][tile][elem] += affine[half][elem / 2].scale * of_group[half][elem];
-              if constexpr (T::kHasOffset) {
-                sums[half][tile][elem] += affine[half][elem / 2].offset * x_sum[elem];
-              }
-            }
-          }
+        for (int half = 0; half < 2; ++half) {
+          mma_16x8x16(sums[half][tile], a[half], b);
         }
       }
     }
@@ -138,15 +93,15 @@ __device__ __forceinline__ void multiply_step(const uint8_t* units, const uint8_
 }
 
 // The same over the 256 columns of an item, of which the warps share the quarters.
-template <class T, bool kOutside, int kMostTiles>
+template <class T, int kMostTiles>
 __device__ __forceinline__ void multiply_item(const uint8_t* units, const uint8_t* x_rows,
                                               int col_warp, int row_warps_log2, int n_tiles,
                                               float up, float (&sums)[2][kMostTiles][4]) {
   // Known columns make addresses in a unit constants, so every warp has the code of all.
 #pragma unroll
-  for (int col = 0; col < quant::kUnitCols; col += kStepCols<kOutside>) {
+  for (int col = 0; col < quant::kUnitCols; col += kStepCols) {
     if (col / 64 >> (row_warps_log2 - 2) == col_warp) {
-      multiply_step<T, kOutside>(units, x_rows, col, n_tiles, up, sums);
+      multiply_step<T>(units, x_rows, col, n_tiles, up, sums);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Which products of a prefill small_gemm takes and in what shape; and, over the test double, what
-// is launched.
+// Who multiplies few tokens of a prefill and in what shape; and, over the test double, what is
+// launched.
 #include "cuda/prefill_tier.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cuda/launch_matvec.h"
 #include "cuda/projection.h"
+#include "matvec_rows_layout.cuh"
 #include "small_gemm_layout.cuh"
 #include "support/cuda_double.h"
 #include "support/model_variants.h"
@@ -37,32 +38,36 @@ struct TierRow {
   bool few_registers = false;
 };
 
-TEST(PrefillTier, IsTheFusedOneForFewTokensOfABlockType) {
+TEST(PrefillTier, DecodesBlocksForFewTokens) {
   using enum PrefillTier;
   using enum HalfStore;
   const char* longer = "decoding takes longer";
   const char* plain = "a plain type has nothing to decode";
   const TierRow rows[] = {
-      {"Q4_K", kOfGateUp, 1, kCached, kFused, ""},
-      {"Q4_K", kOfGateUp, 2, kCached, kFused, ""},
-      {"Q4_K", kOfGateUp, 8, kCached, kFused, ""},
-      {"Q4_K", kOfGateUp, 32, kCached, kLibrary, longer},
+      {"Q4_K", kOfGateUp, 1, kCached, kMatvec, ""},
+      {"Q4_K", kOfGateUp, 2, kCached, kMatvec, ""},
+      {"Q4_K", kOfGateUp, 8, kCached, kMatvec, ""},
       {"Q4_K", kOfGateUp, 128, kCached, kLibrary, longer},
+      {"Q4_K", kOfGateUp, 32, kStreamed, kMatvec, ""},
+      {"Q4_K", kOfGateUp, 33, kStreamed, kFused, ""},
       {"Q4_K", kOfGateUp, 64, kStreamed, kFused, ""},
       {"Q4_K", kOfGateUp, 129, kStreamed, kLibrary, "many tokens"},
-      {"Q8_0", kOf8b, 8, kCached, kFused, ""},
+      {"Q8_0", kOf8b, 8, kCached, kMatvec, ""},
       {"Q8_0", kOf8b, 64, kCached, kLibrary, longer},
-      {"IQ2_XXS", kOf8b, 8, kCached, kFused, ""},
+      {"IQ2_XXS", kOf8b, 8, kCached, kMatvec, ""},
       {"F16", kOf8b, 2, kCached, kLibrary, plain},
       {"BF16", kOf8b, 2, kStreamed, kLibrary, plain},
       {"F32", kOf8b, 2, kCached, kLibrary, plain},
       {"Q4_K", kOf8b, 2, kCached, kLibrary, "before sm_80 there are no tensor cores for it", false},
-      {"Q4_K", kOf8b, 16, kStreamed, kFused, "", true, kAdaShared},
+      {"Q4_K", kOf8b, 4, kStreamed, kMatvec, "", true, kAdaShared},
+      {"Q4_K", kOf8b, 32, kStreamed, kFused, "", true, kAdaShared},
       {"Q8_0", kOf8b, 64, kStreamed, kLibrary, "too little shared memory", true, kAdaShared},
       {"Q4_K", kTiny, 128, kCached, kFused, "", true, kHopperShared, SmallGemmUse::kWherePossible},
-      {"Q4_K", kTiny, 32, kCached, kFused, "", true, kHopperShared, SmallGemmUse::kWherePossible,
+      {"Q4_K", kTiny, 32, kCached, kMatvec, "", true, kHopperShared, SmallGemmUse::kWherePossible,
        true},
       {"Q4_K", kTiny, 33, kCached, kLibrary, "many tokens", true, kHopperShared,
+       SmallGemmUse::kWherePossible, true},
+      {"Q4_K", kOf8b, 32, kCached, kLibrary, "too little shared memory", true, kAdaShared,
        SmallGemmUse::kWherePossible, true},
       {"Q4_K", kTiny, 129, kCached, kLibrary, "many tokens", true, kHopperShared,
        SmallGemmUse::kWherePossible},
@@ -84,7 +89,7 @@ TEST(PrefillTier, IsTheFusedOneForFewTokensOfABlockType) {
 // What is taken fits in shared memory and in the room for splits; no block and no split is without
 // work.
 TEST(PrefillTier, LaunchesFit) {
-  int n_fitting = 0, n_split = 0;
+  int n_fitting = 0, n_split = 0, n_matvec = 0, n_matvec_split = 0;
   for (const QuantType& type : quant_types()) {
     for (const int64_t shared_bytes : {kHopperShared, kAdaShared}) {
       for (const int64_t n_tokens : {1, 8, 9, 33, 64, 65, 128}) {
@@ -92,26 +97,40 @@ TEST(PrefillTier, LaunchesFit) {
           for (const std::vector<int64_t>& part_rows :
                {std::vector<int64_t>{16}, {1024}, {4096, 1024, 1024}, {12288, 12288}, {151936}}) {
             for (const int64_t n_cols : {256, 4096, 12288}) {
-              const SmallGemmCase of{&type, part_rows, n_cols, n_tokens, n_sm, shared_bytes, 7};
-              const SmallGemmShape shape = small_gemm_shape(of);
-              if (type.block_elems == 1 || shape.n_slots == 0) {
-                continue;
-              }
+              const TierProduct of{&type, part_rows, n_cols, n_tokens, n_sm, shared_bytes, 7};
               SCOPED_TRACE(std::string(type.name) + ", " + std::to_string(n_tokens) + " tokens, " +
                            std::to_string(part_rows[0]) + " rows, " + std::to_string(n_cols) +
                            " columns");
-              ++n_fitting;
-              n_split += shape.n_splits > 1 ? 1 : 0;
-              ASSERT_GE(shape.n_slots, 2);
-              ASSERT_LE(shape.n_slots, 4);
-              ASSERT_LE(shape.shared_bytes, shared_bytes);
-              ASSERT_GE(shape.row_warps_log2, 2);
-              ASSERT_LE(shape.row_warps_log2, 3);
-              ASSERT_GE(shape.n_splits, 1);
-              ASSERT_LE(shape.n_splits, std::min<int64_t>(7, n_cols / 256));
-              ASSERT_GE(shape.n_blocks, 1U);
-              ASSERT_LE(shape.n_blocks, shape.n_tiles * shape.n_splits);
-              ASSERT_EQ(shape.n_token_tiles, static_cast<uint32_t>(n_tokens + 63) / 64);
+              const SmallGemmShape gemm = small_gemm_shape(of);
+              if (type.block_elems > 1 && gemm.n_slots > 0) {
+                ++n_fitting;
+                n_split += gemm.n_splits > 1 ? 1 : 0;
+                ASSERT_GE(gemm.n_slots, 2);
+                ASSERT_LE(gemm.n_slots, 4);
+                ASSERT_LE(gemm.shared_bytes, shared_bytes);
+                ASSERT_GE(gemm.row_warps_log2, 2);
+                ASSERT_LE(gemm.row_warps_log2, 3);
+                ASSERT_GE(gemm.n_splits, 1);
+                ASSERT_LE(gemm.n_splits, std::min<int64_t>(7, n_cols / 256));
+                ASSERT_GE(gemm.n_blocks, 1U);
+                ASSERT_LE(gemm.n_blocks, gemm.n_tiles * gemm.n_splits);
+                ASSERT_EQ(gemm.n_token_tiles, static_cast<uint32_t>(n_tokens + 63) / 64);
+              }
+              const MatvecRowsShape matvec = matvec_rows_shape(of);
+              if (matvec.n_col_warps > 0) {
+                ++n_matvec;
+                n_matvec_split += matvec.n_splits > 1 ? 1 : 0;
+                ASSERT_GT(type.block_elems, 1);
+                ASSERT_LE(n_tokens, kMostMatvecRowsTokens);
+                ASSERT_LE(matvec.shared_bytes, shared_bytes);
+                ASSERT_EQ(kMatvecWarps % matvec.n_col_warps, 0);
+                ASSERT_GE(matvec.n_splits, 1);
+                ASSERT_LE(matvec.n_splits, std::min<int64_t>(7, n_cols / 256));
+                ASSERT_GE(matvec.n_blocks, 1U);
+                ASSERT_LE(matvec.n_blocks, matvec.n_tiles);
+                ASSERT_LE(matvec.n_blocks * matvec.n_splits,
+                          std::max<int64_t>(n_sm, matvec.n_splits));
+              }
             }
           }
         }
@@ -120,6 +139,8 @@ TEST(PrefillTier, LaunchesFit) {
   }
   EXPECT_GT(n_fitting, 1000);
   EXPECT_GT(n_split, 100);
+  EXPECT_GT(n_matvec, 1000);
+  EXPECT_GT(n_matvec_split, 100);
 }
 
 TEST(PrefillTier, IsDescribed) {
@@ -134,10 +155,11 @@ TEST(PrefillTier, IsDescribed) {
   EXPECT_EQ(describe_tiers({&group, 1}, of), "cuBLAS alone: nothing to decode");
   weight.type = find_quant_type("Q4_K");
   const std::string cached = describe_tiers({&group, 1}, of);
-  EXPECT_TRUE(cached.starts_with("small_gemm to ") && cached.ends_with(" tokens, cuBLAS beyond"))
+  EXPECT_TRUE(cached.starts_with("matvec_rows to ") && cached.ends_with(", cuBLAS beyond"))
       << cached;
   of.use = SmallGemmUse::kWherePossible;
-  EXPECT_EQ(describe_tiers({&group, 1}, of), "small_gemm to 128 tokens, cuBLAS beyond");
+  EXPECT_EQ(describe_tiers({&group, 1}, of),
+            "matvec_rows to 32 tokens, small_gemm to 128, cuBLAS beyond");
   of.tensor_cores = false;
   EXPECT_EQ(describe_tiers({&group, 1}, of),
             "cuBLAS alone: before sm_80 there are no tensor cores for it");
@@ -190,7 +212,8 @@ TEST(PrefillTier, MultipliesNeighboursOfATypeAtOnce) {
   device.shared_bytes_per_block = 227 << 10;
   std::vector<KernelRow> rows;
   for (const KernelRow& row : kernel_table()) {
-    if (!row.name.starts_with("attention") && !row.name.starts_with("matvec")) {
+    if (!row.name.starts_with("attention") && !row.name.starts_with("matvec_mma") &&
+        !row.name.starts_with("matvec_fma")) {
       rows.push_back(row);
     }
   }
@@ -205,9 +228,9 @@ TEST(PrefillTier, MultipliesNeighboursOfATypeAtOnce) {
     options.store = {store, ""};
     options.small_gemm = SmallGemmUse::kWherePossible;
     Projection projection(kernels, stream, device, weights, groups, options);
-    EXPECT_NE(projection.report().tier.find("small_gemm"), std::string::npos);
+    EXPECT_NE(projection.report().tier.find("matvec_rows to "), std::string::npos);
     constexpr int64_t kLimit = kMostFusedTokens;
-    for (const int64_t n_tokens : {int64_t{2}, kLimit, kLimit + 1}) {
+    for (const int64_t n_tokens : {int64_t{2}, int64_t{16}, kLimit, kLimit + 1}) {
       launched.clear();
       n_library = 0;
       int n_fused = 0, n_left = 0;
@@ -229,8 +252,10 @@ TEST(PrefillTier, MultipliesNeighboursOfATypeAtOnce) {
       }
       int n_small = 0;
       for (const KernelRow& row : rows) {
-        if (row.name.starts_with("small_gemm.") && launched.contains(kernels.find(row.name))) {
-          EXPECT_EQ(row.name.ends_with(".outside"), n_tokens <= kScaledOutsideTokens) << row.name;
+        const bool is_matvec = row.name.starts_with("matvec_rows.");
+        if ((is_matvec || row.name.starts_with("small_gemm.")) &&
+            launched.contains(kernels.find(row.name))) {
+          EXPECT_EQ(is_matvec, n_tokens <= kMostMatvecRowsTokens) << row.name;
           n_small += launched.at(kernels.find(row.name));
         }
       }

@@ -43,7 +43,7 @@ if(APR_WITH_CUDA)
   endfunction()
   apr_on_host_test(attention apr_test_gguf apr_cpu)
   apr_on_host_test(moe apr_cpu)
-  apr_on_host_test(small_gemm apr_cpu)
+  apr_on_host_test(tier apr_cpu)
   apr_on_host_test(e4m3 apr_quant)
 
   apr_test(cuda_kernel_table LABEL kernel SOURCES cuda_kernel_table_test.cpp DEPS apr_cuda)

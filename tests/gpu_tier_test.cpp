@@ -1,12 +1,12 @@
-// Prefill products of few tokens on the GPU (small_gemm) against f64 within derived bounds, on both
-// sides of the limits between the tiers; and whole prefills there.
+// Prefill products of few tokens on the GPU (matvec_rows, small_gemm) against f64 within derived
+// bounds, on both sides of the limits between the tiers; and whole prefills there.
 #include <gtest/gtest.h>
 
 #include <deque>
 
 #include "cuda/backend.h"
 #include "cuda/launch_matvec.h"
-#include "small_gemm_layout.cuh"
+#include "matvec_rows_layout.cuh"
 #include "support/compare.h"
 #include "support/fixtures.h"
 #include "support/gpu.h"
@@ -49,7 +49,7 @@ class Products {
           std::any_of(weights_.begin(), weights_.end(),
                       [&](const Weight& weight) { return row.quant_type == weight.type->name; }) &&
           (row.name.starts_with("absmax.") || row.name.starts_with("small_gemm.") ||
-           row.name.ends_with(".planes.f16"));
+           row.name.starts_with("matvec_rows.") || row.name.ends_with(".planes.f16"));
       if (runs_on(row, device_.architecture) && (of_type || row.file == "scale_rows.cu")) {
         rows.push_back(row);
       }
@@ -104,7 +104,7 @@ void check(Products& products, size_t idx, const MoeStack& matrix, HalfStore sto
   for (const int64_t n_tokens : kTokenCounts) {
     SCOPED_TRACE(fmt::format("{}, {}, {} tokens, seed 3", products.weight(idx).name,
                              store == HalfStore::kCached ? "kept" : "streamed", n_tokens));
-    const bool exact = n_tokens <= kScaledOutsideTokens;  // weights are
+    const bool exact = n_tokens <= kMostMatvecRowsTokens;  // weights are
     std::vector<float> first;
     for (int run = 0; run < 3; ++run) {
       std::vector<float> y(static_cast<size_t>((n_tokens + 1) * ldc), kGuard);
@@ -204,7 +204,8 @@ TEST_P(GpuTierPrefill, LogitsAreNearThoseOfExactMode) {
   for (const PrefillPath path : {PrefillPath::kBatched, PrefillPath::kStreamed}) {
     options.prefill_path = path;
     CudaBackend backend(model, options);
-    EXPECT_EQ(prefill_gemm_facts(backend)->tier, "small_gemm to 128 tokens, cuBLAS beyond");
+    EXPECT_EQ(prefill_gemm_facts(backend)->tier,
+              "matvec_rows to 32 tokens, small_gemm to 128, cuBLAS beyond");
     for (const int64_t n_tokens : {2, 3, 8, 9, 32, 33, 64, 65, 128, 129}) {
       SCOPED_TRACE(fmt::format("{} tokens, {}", n_tokens, prefill_path_name(path)));
       const std::vector<float> wanted = prefill(exact, n_tokens),

@@ -109,8 +109,10 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
                               has_planes(*find_quant_type(row.quant_type));
     const bool has_few_rows =
         scales_rows(decision_.gemm) && decision_.choice.path != PrefillPath::kSerial;
-    const bool other_gemm = (row.name.ends_with(".e4m3") && decision_.gemm != PrefillGemm::kFp8) ||
-                            (row.name.starts_with("small_gemm.") && !has_few_rows);
+    const bool other_gemm =
+        (row.name.ends_with(".e4m3") && decision_.gemm != PrefillGemm::kFp8) ||
+        ((row.name.starts_with("small_gemm.") || row.name.starts_with("matvec_rows.")) &&
+         !has_few_rows);
     if (runs_on(row, device_.architecture) && !other_type && !other_attention && !other_experts &&
         !other_layout && !other_gemm) {
       rows.push_back(row);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "cuda/launch_matvec.h"
 #include "cuda/quant_traits.h"
+#include "matvec_rows_layout.cuh"
 #include "small_gemm_layout.cuh"
 
 namespace apr::cuda {
@@ -17,11 +19,10 @@ constexpr int64_t kMostSlots = 4, kMostSplits = 16;
 // one multiprocessor loads, and all of them together.
 constexpr double kLaunchNs = 2500, kTileEndNs = 500, kItemNs = 3400, kTokenNs = 30;
 constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
+// The same of matvec_rows: a unit of a warp, 16 warps at once, and its tiles of 8 tokens; the bytes
+// of x that a block stages in a nanosecond.
+constexpr double kUnitNs = 1500, kUnitTokenTileNs = 250, kStageNs = 1500, kStagedBytesOfNs = 40;
 constexpr double kLibraryLaunchNs = 3400, kDequantLaunchNs = 3000;
-
-int64_t ceil_div(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
 
 int unit_bytes_of(const QuantType& type) {
   return visit_quant_type(type, []<class T>() -> int {
@@ -33,7 +34,17 @@ int unit_bytes_of(const QuantType& type) {
   });
 }
 
-int64_t rows_of(const SmallGemmCase& of) {
+bool has_offset(const QuantType& type) {
+  return visit_quant_type(type, []<class T>() -> bool {
+    if constexpr (T::kBlockElems == 1) {
+      return false;
+    } else {
+      return T::kHasOffset;
+    }
+  });
+}
+
+int64_t rows_of(const TierProduct& of) {
   int64_t n_rows = 0;
   for (const int64_t rows : of.part_rows) {
     n_rows += rows;
@@ -42,7 +53,7 @@ int64_t rows_of(const SmallGemmCase& of) {
 }
 
 // What cuBLAS takes, with the making of 16-bit weights where they are not kept.
-double library_ns(const SmallGemmCase& of, HalfStore store) {
+double library_ns(const TierProduct& of, HalfStore store) {
   const auto n_elems = static_cast<double>(rows_of(of) * of.n_cols);
   const double kept_ns = kLibraryLaunchNs + 2.0 * n_elems / kDeviceBytesOfNs;
   if (store == HalfStore::kCached) {
@@ -56,8 +67,8 @@ double library_ns(const SmallGemmCase& of, HalfStore store) {
 
 }  // namespace
 
-SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
-  const int64_t n_token_tiles = ceil_div(of.n_tokens, kSmallGemmTokens);
+SmallGemmShape small_gemm_shape(const TierProduct& of) {
+  const int64_t n_token_tiles = divide_up(of.n_tokens, kSmallGemmTokens);
   const int64_t tile_tokens = std::min<int64_t>(of.n_tokens, kSmallGemmTokens);
   const int64_t most_blocks = std::max<int64_t>(1, of.n_sm / n_token_tiles);
   const int64_t n_units = quant::units_of(of.n_cols), n_rows = rows_of(of);
@@ -66,14 +77,14 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
   for (const int row_warps_log2 : {3, 2}) {
     const int n_row_warps = 1 << row_warps_log2;
     const int64_t slot_bytes =
-        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(ceil_div(tile_tokens, 8)));
+        small_gemm_slot_bytes(unit_bytes, n_row_warps, static_cast<int>(divide_up(tile_tokens, 8)));
     const int64_t n_slots = std::min(kMostSlots, of.shared_bytes / slot_bytes);
     if (n_slots < 2) {
       continue;
     }
     int64_t n_tiles = 0;
     for (const int64_t rows : of.part_rows) {
-      n_tiles += ceil_div(rows, 32 * n_row_warps);
+      n_tiles += divide_up(rows, 32 * n_row_warps);
     }
     const double load_ns = small_gemm_weight_bytes(unit_bytes, n_row_warps) / kBytesOfNs;
     const auto tokens = static_cast<double>(tile_tokens);
@@ -82,8 +93,8 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
     for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
          ++n_splits) {
       const int64_t n_blocks = std::min(most_blocks, n_tiles * n_splits);
-      const auto rounds = static_cast<double>(ceil_div(n_tiles * n_splits, n_blocks));
-      const auto items = static_cast<double>(ceil_div(n_units, n_splits));
+      const auto rounds = static_cast<double>(divide_up(n_tiles * n_splits, n_blocks));
+      const auto items = static_cast<double>(divide_up(n_units, n_splits));
       // Whoever reads the splits reads a row with one block.
       const double ns = kLaunchNs + rounds * (items * item_ns + kTileEndNs) +
                         static_cast<double>(n_splits * n_rows * 4) / 100;
@@ -102,6 +113,49 @@ SmallGemmShape small_gemm_shape(const SmallGemmCase& of) {
   return best;
 }
 
+MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
+  MatvecRowsShape best;
+  const MatvecShared rings = matvec_shared(*of.type);
+  if (of.n_tokens > kMostMatvecRowsTokens || rings.ring_bytes == 0) {
+    return best;
+  }
+  for (const int64_t rows : of.part_rows) {
+    best.n_tiles += divide_up(rows, quant::kUnitRows);
+  }
+  const int64_t n_units = quant::units_of(of.n_cols);
+  const double unit_ns = std::max(
+      kMatvecWarps * unit_bytes_of(*of.type) / kBytesOfNs,
+      kUnitNs + static_cast<double>(divide_up(of.n_tokens, kTokenTile)) * kUnitTokenTileNs);
+  for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
+       ++n_splits) {
+    const auto split_units = static_cast<int>(divide_up(n_units, n_splits));
+    const int64_t shared_bytes =
+        rings.ring_bytes + matvec_rows_own_bytes(split_units, static_cast<int>(of.n_tokens),
+                                                 has_offset(*of.type) ? rings.group_elems : 0);
+    if (shared_bytes > of.shared_bytes) {
+      continue;
+    }
+    const MatvecSplit split = matvec_split(
+        best.n_tiles, split_units, static_cast<int>(std::max<int64_t>(1, of.n_sm / n_splits)));
+    const int64_t tiles_at_once =
+        static_cast<int64_t>(split.n_blocks) * (kMatvecWarps / split.n_col_warps);
+    const auto rounds = static_cast<double>(divide_up(best.n_tiles, tiles_at_once));
+    const auto warp_units = static_cast<double>(divide_up(split_units, split.n_col_warps));
+    const auto staged_bytes = static_cast<double>(of.n_tokens * split_units * quant::kUnitCols * 2);
+    const double ns = kLaunchNs + kStageNs + staged_bytes / kStagedBytesOfNs +
+                      rounds * (warp_units * unit_ns + kTileEndNs) +
+                      static_cast<double>(n_splits * rows_of(of) * 4) / 100;
+    if (best.n_col_warps == 0 || ns < best.ns) {
+      best.n_col_warps = split.n_col_warps;
+      best.shared_bytes = shared_bytes;
+      best.n_splits = n_splits;
+      best.n_blocks = split.n_blocks;
+      best.ns = ns;
+    }
+  }
+  return best;
+}
+
 TierChoice choose_prefill_tier(const TierCase& of) {
   if (of.use == SmallGemmUse::kNever) {
     return {PrefillTier::kLibrary, "not wanted"};
@@ -112,17 +166,26 @@ TierChoice choose_prefill_tier(const TierCase& of) {
   if (of.product.type->block_elems == 1) {
     return {PrefillTier::kLibrary, "a plain type has nothing to decode"};
   }
-  if (of.product.n_tokens > (of.few_registers ? kScaledOutsideTokens : kMostFusedTokens)) {
-    return {PrefillTier::kLibrary, "many tokens"};
+  TierChoice choice;
+  choice.matvec = matvec_rows_shape(of.product);
+  double ns = choice.matvec.ns;
+  if (choice.matvec.n_col_warps > 0) {
+    choice.tier = PrefillTier::kMatvec;
+  } else {
+    if (of.product.n_tokens > (of.few_registers ? kMostMatvecRowsTokens : kMostFusedTokens)) {
+      return {PrefillTier::kLibrary, "many tokens"};
+    }
+    choice.fused = of.few_registers ? SmallGemmShape{} : small_gemm_shape(of.product);
+    if (choice.fused.n_slots == 0) {
+      return {PrefillTier::kLibrary, "too little shared memory"};
+    }
+    choice.tier = PrefillTier::kFused;
+    ns = choice.fused.ns;
   }
-  const SmallGemmShape shape = small_gemm_shape(of.product);
-  if (shape.n_slots == 0) {
-    return {PrefillTier::kLibrary, "too little shared memory"};
-  }
-  if (of.use == SmallGemmUse::kWhereFaster && shape.ns >= library_ns(of.product, of.store)) {
+  if (of.use == SmallGemmUse::kWhereFaster && ns >= library_ns(of.product, of.store)) {
     return {PrefillTier::kLibrary, "decoding takes longer"};
   }
-  return {PrefillTier::kFused, "", shape};
+  return choice;
 }
 
 std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of) {
@@ -143,14 +206,23 @@ std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of)
   of.product.part_rows = {&largest->n_rows, 1};
   of.product.n_cols = largest->n_cols;
   of.product.most_splits = kMostSplits;
-  TierChoice choice;
-  for (of.product.n_tokens = kMostFusedTokens; of.product.n_tokens > 0; --of.product.n_tokens) {
-    choice = choose_prefill_tier(of);
-    if (choice.tier == PrefillTier::kFused) {
-      return fmt::format("small_gemm to {} tokens, cuBLAS beyond", of.product.n_tokens);
+  std::string tiers;
+  int64_t last = 0;  // tokens of who is named last
+  std::string_view why_library;
+  for (const auto& [tier, name] : {std::pair{PrefillTier::kMatvec, "matvec_rows"},
+                                   std::pair{PrefillTier::kFused, "small_gemm"}}) {
+    int64_t most = 0;
+    for (of.product.n_tokens = 1; of.product.n_tokens <= kMostFusedTokens; ++of.product.n_tokens) {
+      const TierChoice choice = choose_prefill_tier(of);
+      most = choice.tier == tier ? of.product.n_tokens : most;
+      why_library = choice.tier == PrefillTier::kLibrary ? choice.reason : why_library;
+    }
+    if (most > last) {
+      tiers += fmt::format("{} to {}{}, ", name, most, tiers.empty() ? " tokens" : "");
+      last = most;
     }
   }
-  return fmt::format("cuBLAS alone: {}", choice.reason);
+  return tiers.empty() ? fmt::format("cuBLAS alone: {}", why_library) : tiers + "cuBLAS beyond";
 }
 
 }  // namespace apr::cuda

@@ -1,4 +1,4 @@
-// Which of a prefill's products small_gemm takes, and the shape of its launches: plain host code.
+// Who multiplies few tokens of a prefill, and the shape of its launches: plain host code.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace apr::cuda {
 
 // Matrices of one type that have one input.
-struct SmallGemmCase {
+struct TierProduct {
   const QuantType* type = nullptr;
   std::span<const int64_t> part_rows = {};  // of each
   int64_t n_cols = 0, n_tokens = 0;
@@ -31,11 +31,24 @@ struct SmallGemmShape {
   double ns = 0.0;  // that it takes on an H200, roughly
 };
 
-// How a launch multiplies them.
-SmallGemmShape small_gemm_shape(const SmallGemmCase& of);
+// How a launch of small_gemm multiplies them.
+SmallGemmShape small_gemm_shape(const TierProduct& of);
+
+struct MatvecRowsShape {
+  int n_col_warps = 0;  // none: too many tokens, or no room in shared memory
+  int64_t shared_bytes = 0;
+  int64_t n_tiles = 0;  // of rows, of all parts
+  int64_t n_splits = 1;
+  uint32_t n_blocks = 0;  // of a split
+  double ns = 0.0;        // that it takes on an H200, roughly
+};
+
+// How a launch of matvec_rows multiplies them.
+MatvecRowsShape matvec_rows_shape(const TierProduct& of);
 
 // Who multiplies.
 enum class PrefillTier {
+  kMatvec,   // matvec_rows
   kFused,    // small_gemm
   kLibrary,  // cuBLAS
 };
@@ -45,27 +58,28 @@ enum class SmallGemmUse { kNever, kWhereFaster, kWherePossible };
 constexpr int64_t kMostFusedTokens = 128;
 
 struct TierCase {
-  SmallGemmCase product;
+  TierProduct product;
   HalfStore store = HalfStore::kCached;
   bool tensor_cores = true;  // sm_80 and later
   SmallGemmUse use = SmallGemmUse::kWhereFaster;
-  // From sm_100 on ptxas has too few registers for more than 32 tokens of a block.
+  // From sm_100 on ptxas has too few registers for small_gemm.
   bool few_registers = false;
 };
 
 struct TierChoice {
-  PrefillTier tier = PrefillTier::kFused;
-  std::string_view reason = {};  // why not fused
-  SmallGemmShape shape = {};     // of kFused
+  PrefillTier tier = PrefillTier::kLibrary;
+  std::string_view reason = {};  // why the library
+  MatvecRowsShape matvec = {};
+  SmallGemmShape fused = {};
 };
 
 // The tier of one product of mode f16: the file's blocks, decoded by each block of threads for its
 // tokens, against 16-bit weights, which are read, or made first and then read.
 TierChoice choose_prefill_tier(const TierCase& of);
 
-// Up to how many tokens small_gemm multiplies the largest matrix, for people and JSON: "small_gemm
-// to 32 tokens, cuBLAS beyond", or why cuBLAS alone; others may have another limit. `of`: what does
-// not depend on the matrix.
+// Up to how many tokens who multiplies the largest matrix, for people and JSON: "matvec_rows to 32
+// tokens, small_gemm to 64, cuBLAS beyond", or why cuBLAS alone; others may have other limits.
+// `of`: what does not depend on the matrix.
 std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of);
 
 }  // namespace apr::cuda

@@ -56,12 +56,13 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
         tensor_cores, true);
   }
   if (!is_plain) {
-    add(fmt::format("small_gemm.{}.outside", name), "small_gemm.cu",
-        fmt::format("apr::small_gemm<{}, true>", type), tensor_cores, true);
+    for (const int n_tiles : {1, 2, 4}) {
+      add(fmt::format("matvec_rows.{}.{}", name, 8 * n_tiles), "matvec_rows.cu",
+          fmt::format("apr::matvec_rows<{}, {}>", type, n_tiles), tensor_cores, true);
+    }
     // See TierCase::few_registers.
     add(fmt::format("small_gemm.{}", name), "small_gemm.cu",
-        fmt::format("apr::small_gemm<{}, false>", type), {"sm_80", "sm_86", "sm_89", "sm_90a"},
-        true);
+        fmt::format("apr::small_gemm<{}>", type), {"sm_80", "sm_86", "sm_89", "sm_90a"}, true);
   }
   for (const bool swiglu : {false, true}) {
     const char* suffix = swiglu ? ".swiglu" : "";

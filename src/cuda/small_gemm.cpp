@@ -5,6 +5,8 @@
 #include <array>
 
 #include "cuda/launch_matvec.h"
+#include "matvec_rows_layout.cuh"
+#include "matvec_rows_params.h"
 #include "small_gemm_layout.cuh"
 #include "small_gemm_params.h"
 
@@ -46,38 +48,75 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
                     use_,
                     few_registers_};
   const TierChoice choice = choose_prefill_tier(of);
-  if (choice.tier == PrefillTier::kLibrary) {
-    return 0;
+  switch (choice.tier) {
+    case PrefillTier::kLibrary:
+      return 0;
+    case PrefillTier::kMatvec:
+      launch_matvec_rows(choice.matvec, weights.first(n_parts), x, n_tokens, to, columns);
+      break;
+    case PrefillTier::kFused:
+      launch_small_gemm(choice.fused, weights.first(n_parts), x, n_tokens, to, columns);
+      break;
   }
-  const SmallGemmShape& shape = choice.shape;
-  SmallGemmParams params{};
-  for (size_t part = 0; part < n_parts; ++part) {
-    const auto n_rows = static_cast<int32_t>(part_rows[part]);
-    params.parts[part] = {weights_.matrix(*weights[part]).data, columns[part].largest, n_rows,
-                          params.n_tiles, columns[part].first_col - columns[0].first_col};
-    params.n_tiles += static_cast<int32_t>(divide_up(n_rows, int64_t{32} << shape.row_warps_log2));
-    columns[part].n_splits = static_cast<int32_t>(shape.n_splits);
+  return n_parts;
+}
+
+template <class Params>
+Params SmallGemm::params_for(std::span<const Weight* const> weights, int64_t tile_rows,
+                             int64_t n_splits, const uint16_t* x, int64_t n_tokens,
+                             const ProductsTo& to, std::span<ProductColumns> columns) const {
+  Params params{};
+  for (size_t part = 0; part < weights.size(); ++part) {
+    const Weight& weight = *weights[part];
+    params.parts[part] = {weights_.matrix(weight).data, columns[part].largest,
+                          static_cast<int32_t>(weight.n_rows), params.n_tiles,
+                          columns[part].first_col - columns[0].first_col};
+    params.n_tiles += static_cast<int32_t>(divide_up(weight.n_rows, tile_rows));
+    columns[part].n_splits = static_cast<int32_t>(n_splits);
   }
   params.x = x;
   params.products = to.data;
   params.stride = to.stride;
   params.split_stride = to.split_stride;
-  params.n_parts = static_cast<int32_t>(n_parts);
-  params.n_cols = static_cast<int32_t>(first.n_cols);
+  params.n_parts = static_cast<int32_t>(weights.size());
+  params.n_cols = static_cast<int32_t>(weights[0]->n_cols);
   params.n_tokens = static_cast<int32_t>(n_tokens);
-  params.n_splits = static_cast<int32_t>(shape.n_splits);
+  params.n_splits = static_cast<int32_t>(n_splits);
+  return params;
+}
+
+void SmallGemm::launch_matvec_rows(const MatvecRowsShape& shape,
+                                   std::span<const Weight* const> weights, const uint16_t* x,
+                                   int64_t n_tokens, const ProductsTo& to,
+                                   std::span<ProductColumns> columns) const {
+  auto params = params_for<MatvecRowsParams>(weights, quant::kUnitRows, shape.n_splits, x, n_tokens,
+                                             to, columns);
+  params.n_col_warps = shape.n_col_warps;
+  const int tokens = n_tokens <= 8 ? 8 : n_tokens <= 16 ? 16 : kMostMatvecRowsTokens;
+  launch(kernels_, fmt::format("matvec_rows.{}.{}", weights[0]->type->name, tokens),
+         {.grid_x = shape.n_blocks,
+          .grid_y = static_cast<uint32_t>(shape.n_splits),
+          .block_x = kMatvecWarps * 32,
+          .shared_bytes = static_cast<uint32_t>(shape.shared_bytes),
+          .overlap = true},
+         stream_, params);
+}
+
+void SmallGemm::launch_small_gemm(const SmallGemmShape& shape,
+                                  std::span<const Weight* const> weights, const uint16_t* x,
+                                  int64_t n_tokens, const ProductsTo& to,
+                                  std::span<ProductColumns> columns) const {
+  auto params = params_for<SmallGemmParams>(weights, int64_t{32} << shape.row_warps_log2,
+                                            shape.n_splits, x, n_tokens, to, columns);
   params.row_warps_log2 = shape.row_warps_log2;
   params.n_slots = shape.n_slots;
-  launch(kernels_,
-         fmt::format("small_gemm.{}{}", first.type->name,
-                     n_tokens <= kScaledOutsideTokens ? ".outside" : ""),
+  launch(kernels_, fmt::format("small_gemm.{}", weights[0]->type->name),
          {.grid_x = shape.n_blocks,
           .grid_y = shape.n_token_tiles,
           .block_x = kSmallGemmWarps * 32,
           .shared_bytes = static_cast<uint32_t>(shape.shared_bytes),
           .overlap = true},
          stream_, params);
-  return n_parts;
 }
 
 }  // namespace apr::cuda

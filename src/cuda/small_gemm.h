@@ -1,5 +1,5 @@
 // Prefill products of few tokens: the file's weights are decoded on their way to the tensor cores
-// (kernels/small_gemm.cu), where larger ones multiply 16-bit copies through cuBLAS.
+// (kernels/matvec_rows.cu, small_gemm.cu), where larger ones multiply 16-bit copies through cuBLAS.
 #pragma once
 
 #include <span>
@@ -37,6 +37,17 @@ class SmallGemm {
   std::string describe(std::span<const ProjectionGroup> groups, HalfStore store) const;
 
  private:
+  template <class Params>
+  Params params_for(std::span<const Weight* const> weights, int64_t tile_rows, int64_t n_splits,
+                    const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
+                    std::span<ProductColumns> columns) const;
+  void launch_matvec_rows(const MatvecRowsShape& shape, std::span<const Weight* const> weights,
+                          const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
+                          std::span<ProductColumns> columns) const;
+  void launch_small_gemm(const SmallGemmShape& shape, std::span<const Weight* const> weights,
+                         const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
+                         std::span<ProductColumns> columns) const;
+
   const KernelLibrary& kernels_;
   const Stream& stream_;
   const DeviceWeights& weights_;

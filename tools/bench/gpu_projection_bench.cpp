@@ -1,5 +1,5 @@
-// Speed of prefill products of few tokens: small_gemm on the file's blocks beside cuBLAS on kept
-// 16-bit weights.
+// Speed of prefill products of few tokens: matvec_rows and small_gemm on the file's blocks beside
+// cuBLAS on kept 16-bit weights.
 //
 //   cmake -G Ninja -B build -DAPR_BENCH=ON && ninja -C build gpu_projection_bench
 //   build/tools/bench/gpu_projection_bench [TYPE...]
@@ -92,7 +92,7 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
     const DeviceBuffer largest = filled(4, 0x3c);
     ProductColumns columns{largest.as<float>(), nullptr, 0, static_cast<int32_t>(shape.n_rows)};
     APR_CUDA(api().cudaDeviceSynchronize());
-    for (const int64_t n_tokens : {1, 4, 8, 16, 32, 33, 48, 64, 96, 128}) {
+    for (const int64_t n_tokens : {1, 2, 4, 8, 16, 24, 32, 33, 64, 96, 128}) {
       const double small_us = time_us(stream, 24, [&](size_t idx) {
         const Weight* one = &weights[idx % weights.size()];
         const ProductsTo to{y.as<float>(), shape.n_rows, n_tokens * shape.n_rows, kMostSplits};
@@ -114,8 +114,10 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
                          device.n_sm,
                          shared_bytes,
                          kMostSplits}};
-      const char* chosen =
-          choose_prefill_tier(of).tier == PrefillTier::kFused ? "small_gemm" : "cuBLAS";
+      const TierChoice choice = choose_prefill_tier(of);
+      const char* chosen = choice.tier == PrefillTier::kMatvec  ? "matvec_rows"
+                           : choice.tier == PrefillTier::kFused ? "small_gemm"
+                                                                : "cuBLAS";
       fmt::print(
           "{:5} {:14} {:4} tokens  {:7.2f} us {:5.2f} TB/s {:6.1f} TFLOP/s  cuBLAS {:7.2f} us "
           "{:5.2f} TB/s  {:5.2f} times  ({} splits; chosen: {})\n",
@@ -140,8 +142,8 @@ void run_all(std::vector<std::string> names) {
     }
     std::vector<KernelRow> rows;
     for (const KernelRow& row : kernel_table()) {
-      if (row.name.starts_with("small_gemm.") && row.quant_type == type->name &&
-          runs_on(row, device.architecture)) {
+      if ((row.name.starts_with("small_gemm.") || row.name.starts_with("matvec_rows.")) &&
+          row.quant_type == type->name && runs_on(row, device.architecture)) {
         rows.push_back(row);
       }
     }
