@@ -50,18 +50,16 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int first_warp = tile_slot * p.n_col_warps;  // of this warp's tiles
   const int tile_step = gridDim.x * n_tile_slots;
   const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
-  const int n_token_tiles = (p.n_tokens + kTokenTile - 1) / kTokenTile;
 
   const uint8_t* ring = shared + warp * kSlots * kUnitBytes;
   const uint32_t ring_address = shared_address(ring);
   uint32_t* const grid = reinterpret_cast<uint32_t*>(shared + rings_bytes<T>());
   float* const joined = reinterpret_cast<float*>(shared + rings_and_grid_bytes<T>());
-  const int sums_elems = matvec_rows_sums_bytes(n_token_tiles) / 4;
-  StagedRows staged;
-  staged.x = reinterpret_cast<uint8_t*>(joined + kMatvecWarps * sums_elems);
+  constexpr int kSumsElems = matvec_rows_sums_bytes(kTiles) / 4;
+  StagedRows<kTiles> staged;
+  staged.x = reinterpret_cast<uint8_t*>(joined + kMatvecWarps * kSumsElems);
   staged.x_bytes = matvec_rows_x_bytes(end - begin);
   staged.sums = reinterpret_cast<float*>(staged.x + p.n_tokens * staged.x_bytes);
-  staged.sums_pitch = kTokenTile * n_token_tiles;
 
   // The walk of this warp's copies: tile by tile.
   int next_tile = first_tile, next_unit = end;
@@ -123,31 +121,28 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
       }
       const int first_group = (unit - begin) * (quant::kUnitCols / T::kGroupElems);
       multiply_unit_rows<T, kTiles>(ring + slot * kUnitBytes, grid, x_of,
-                                    staged.sums + first_group * staged.sums_pitch + 2 * t,
-                                    staged.sums_pitch, sums);
+                                    staged.sums + first_group * staged.kSumsPitch + 2 * t, sums);
       slot = slot == kSlots - 1 ? 0 : slot + 1;
     }
 
     if (tile != first_tile) {
       wait_for_tile(tile_slot, p.n_col_warps);  // all have read the sums of the tile before
     }
-    float* const mine = joined + warp * sums_elems + lane;
+    float* const mine = joined + warp * kSumsElems + lane;
 #pragma unroll
     for (int tokens = 0; tokens < kTiles; ++tokens) {
 #pragma unroll
       for (int elem = 0; elem < 4; ++elem) {
-        if (tokens < n_token_tiles) {
-          mine[(4 * tokens + elem) * kWarpSize] = sums[tokens][elem];
-        }
+        mine[(4 * tokens + elem) * kWarpSize] = sums[tokens][elem];
       }
     }
     wait_for_tile(tile_slot, p.n_col_warps);
-    for (int idx = warp - first_warp; idx < 4 * n_token_tiles; idx += p.n_col_warps) {
+    for (int idx = warp - first_warp; idx < 4 * kTiles; idx += p.n_col_warps) {
       const int row = (tile - part.first_tile) * quant::kUnitRows + g + idx % 4 / 2 * 8;
       const int token = idx / 4 * kTokenTile + 2 * t + idx % 2;
       float sum = 0.0f;
       for (int from = 0; from < p.n_col_warps; ++from) {  // in their order
-        sum += joined[(first_warp + from) * sums_elems + idx * kWarpSize + lane];
+        sum += joined[(first_warp + from) * kSumsElems + idx * kWarpSize + lane];
       }
       if (row < part.n_rows && token < p.n_tokens) {
         p.products[static_cast<int>(blockIdx.y) * p.split_stride + token * p.stride +

@@ -10,23 +10,29 @@ namespace apr {
 constexpr int kMostMatvecRowsTokens = 32;
 constexpr int kTokenTile = 8;  // tokens of one tensor-core product
 
+// The least kernel's tiles of tokens that hold so many.
+APR_DEVICE constexpr int matvec_rows_tiles(int64_t n_tokens) {
+  return n_tokens <= kTokenTile ? 1 : n_tokens <= 2 * kTokenTile ? 2 : 4;
+}
+
 // From one token's x to the next: 32 bytes more than a multiple of 128, so that loads of 8 bytes by
 // four lanes from each of four tokens meet all banks once.
 APR_DEVICE constexpr int matvec_rows_x_bytes(int n_units) {
   return n_units * quant::kUnitCols * 2 + 32;
 }
 
-// Of the sums that one warp hands over; tokens in tiles of 8.
+// Of the sums that one warp hands over.
 APR_DEVICE constexpr int matvec_rows_sums_bytes(int n_token_tiles) {
   return quant::kUnitRows * kTokenTile * n_token_tiles * 4;
 }
 
 // Of all but rings and grid; n_units: of a split; group_elems: 0 where a type has no offsets.
-APR_DEVICE constexpr int matvec_rows_own_bytes(int n_units, int n_tokens, int group_elems) {
-  const int n_token_tiles = (n_tokens + kTokenTile - 1) / kTokenTile;
+APR_DEVICE constexpr int matvec_rows_own_bytes(int n_units, int64_t n_tokens, int group_elems) {
+  const int n_token_tiles = matvec_rows_tiles(n_tokens);
   const int n_groups = group_elems == 0 ? 0 : n_units * (quant::kUnitCols / group_elems);
   return kMatvecWarps * matvec_rows_sums_bytes(n_token_tiles) +
-         n_tokens * matvec_rows_x_bytes(n_units) + n_groups * kTokenTile * n_token_tiles * 4;
+         static_cast<int>(n_tokens) * matvec_rows_x_bytes(n_units) +
+         n_groups * kTokenTile * n_token_tiles * 4;
 }
 
 }  // namespace apr

@@ -14,17 +14,20 @@
 namespace apr {
 
 // The x of a block's columns in shared memory.
+template <int kTiles>
 struct StagedRows {
+  static constexpr int kSumsPitch = kTokenTile * kTiles;
   uint8_t* x;   // [n_tokens, x_bytes]: f16
-  float* sums;  // [groups, sums_pitch]: of a group's x, of each token
-  int x_bytes, sums_pitch;
+  float* sums;  // [groups, kSumsPitch]: of a group's x, of each token
+  int x_bytes;
 };
 
 // Stages columns [first_unit * 256, + n_units * 256) of x by the whole block; those past the end
 // are zero. A barrier must follow.
-template <class T>
+template <class T, int kTiles>
 __device__ __forceinline__ void stage_rows(const uint16_t* x, int n_cols, int n_tokens,
-                                           int first_unit, int n_units, const StagedRows& staged) {
+                                           int first_unit, int n_units,
+                                           const StagedRows<kTiles>& staged) {
   constexpr int kAtOnce = 4;  // a unit of a token each, for a warp
   constexpr int kLanesOfGroup = T::kGroupElems / 8;
   constexpr int kGroups = quant::kUnitCols / T::kGroupElems;
@@ -63,7 +66,7 @@ __device__ __forceinline__ void stage_rows(const uint16_t* x, int n_cols, int n_
             sum += __shfl_xor_sync(0xffffffffu, sum, distance);
           }
           if (lane % kLanesOfGroup == 0) {
-            staged.sums[(unit * kGroups + lane / kLanesOfGroup) * staged.sums_pitch + token] = sum;
+            staged.sums[(unit * kGroups + lane / kLanesOfGroup) * staged.kSumsPitch + token] = sum;
           }
         }
       }
@@ -77,8 +80,7 @@ __device__ __forceinline__ void stage_rows(const uint16_t* x, int n_cols, int n_
 template <class T, int kTiles>
 __device__ __forceinline__ void multiply_unit_rows(const uint8_t* unit_bytes, const uint32_t* grid,
                                                    const uint8_t* const (&x_of)[kTiles],
-                                                   const float* x_sums, int sums_pitch,
-                                                   float (&sums)[kTiles][4]) {
+                                                   const float* x_sums, float (&sums)[kTiles][4]) {
   constexpr int kGroupElems = T::kGroupElems;
   constexpr int kProducts = kGroupElems / 16;  // of a group
   const int lane = threadIdx.x % kWarpSize;
@@ -125,8 +127,8 @@ __device__ __forceinline__ void multiply_unit_rows(const uint8_t* unit_bytes, co
           mma_16x8x16(of_group, a[product], b);
         }
         if constexpr (T::kHasOffset) {
-          const float2 x_sum =
-              *reinterpret_cast<const float2*>(x_sums + group * sums_pitch + kTokenTile * tile);
+          const float2 x_sum = *reinterpret_cast<const float2*>(
+              x_sums + group * StagedRows<kTiles>::kSumsPitch + kTokenTile * tile);
           sums[tile][0] += offset[0] * x_sum.x;
           sums[tile][1] += offset[0] * x_sum.y;
           sums[tile][2] += offset[1] * x_sum.x;

@@ -152,12 +152,11 @@ void check_matvec_rows(const char* type, const Problem& problem, const MatvecRow
   auto params = products.template params<MatvecRowsParams>(quant::kUnitRows, by.n_splits);
   params.n_col_warps = by.n_col_warps;
   const int split_units = (quant::units_of(problem.n_cols) + by.n_splits - 1) / by.n_splits;
-  simt::launch(
-      {by.n_blocks, static_cast<unsigned>(by.n_splits), 1}, kMatvecWarps * 32,
-      static_cast<size_t>(rings_and_grid_bytes<T>() +
-                          matvec_rows_own_bytes(split_units, static_cast<int>(problem.n_tokens),
-                                                T::kHasOffset ? T::kGroupElems : 0)),
-      [&] { matvec_rows<T, kTiles>(params); });
+  simt::launch({by.n_blocks, static_cast<unsigned>(by.n_splits), 1}, kMatvecWarps * 32,
+               static_cast<size_t>(rings_and_grid_bytes<T>() +
+                                   matvec_rows_own_bytes(split_units, problem.n_tokens,
+                                                         T::kHasOffset ? T::kGroupElems : 0)),
+               [&] { matvec_rows<T, kTiles>(params); });
   products.check(true);
 }
 
@@ -181,6 +180,7 @@ TEST(MatvecRowsOnHost, IsWithinItsBound) {
   check_matvec_rows<Q4_K, 1>("Q4_K", {{128, 40}, 1280, 8}, {2, 8, 2});
   check_matvec_rows<Q4_K, 2>("Q4_K", {{128, 40}, 768, 11}, {5, 1, 3});
   check_matvec_rows<Q4_K, 4>("Q4_K", {{80}, 1792, 32}, {2, 16, 2});
+  check_matvec_rows<Q4_K, 4>("Q4_K", {{16}, 256, 20}, {1, 1, 1});
   check_matvec_rows<Q6_K, 2>("Q6_K", {{256}, 256, 9}, {1, 4, 1});
   check_matvec_rows<Q2_K, 1>("Q2_K", {{70}, 512, 8}, {1, 2, 2});
   check_matvec_rows<Q2_K, 4>("Q2_K", {{48}, 512, 27}, {1, 2, 1});

@@ -123,14 +123,13 @@ MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
     best.n_tiles += divide_up(rows, quant::kUnitRows);
   }
   const int64_t n_units = quant::units_of(of.n_cols);
-  const double unit_ns = std::max(
-      kMatvecWarps * unit_bytes_of(*of.type) / kBytesOfNs,
-      kUnitNs + static_cast<double>(divide_up(of.n_tokens, kTokenTile)) * kUnitTokenTileNs);
+  const double unit_ns = std::max(kMatvecWarps * unit_bytes_of(*of.type) / kBytesOfNs,
+                                  kUnitNs + matvec_rows_tiles(of.n_tokens) * kUnitTokenTileNs);
   for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
        ++n_splits) {
     const auto split_units = static_cast<int>(divide_up(n_units, n_splits));
     const int64_t shared_bytes =
-        rings.ring_bytes + matvec_rows_own_bytes(split_units, static_cast<int>(of.n_tokens),
+        rings.ring_bytes + matvec_rows_own_bytes(split_units, of.n_tokens,
                                                  has_offset(*of.type) ? rings.group_elems : 0);
     if (shared_bytes > of.shared_bytes) {
       continue;

@@ -92,8 +92,9 @@ void SmallGemm::launch_matvec_rows(const MatvecRowsShape& shape,
   auto params = params_for<MatvecRowsParams>(weights, quant::kUnitRows, shape.n_splits, x, n_tokens,
                                              to, columns);
   params.n_col_warps = shape.n_col_warps;
-  const int tokens = n_tokens <= 8 ? 8 : n_tokens <= 16 ? 16 : kMostMatvecRowsTokens;
-  launch(kernels_, fmt::format("matvec_rows.{}.{}", weights[0]->type->name, tokens),
+  launch(kernels_,
+         fmt::format("matvec_rows.{}.{}", weights[0]->type->name,
+                     kTokenTile * matvec_rows_tiles(n_tokens)),
          {.grid_x = shape.n_blocks,
           .grid_y = static_cast<uint32_t>(shape.n_splits),
           .block_x = kMatvecWarps * 32,
