@@ -41,6 +41,12 @@ struct MatvecParams {
   float eps;              // of the norm
 };
 
+// Two products of one launch, each of one type; blocks from n_first_blocks on take the second.
+struct MatvecPairParams {
+  MatvecParams first, second;
+  int32_t n_first_blocks;
+};
+
 // What changes from step to step of a sequence; kernels read it from device memory, so that one
 // captured graph serves every step.
 struct StepState {

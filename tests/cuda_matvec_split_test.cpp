@@ -21,17 +21,48 @@ TEST(MatvecSplit, TakesTheFewestRoundsOfUnits) {
     uint32_t n_blocks;
   };
   const Case cases[] = {
-      {1, 1, 16, 1},       // nothing to share
-      {256, 16, 16, 132},  // 4096 x 4096: two rounds either way, the columns first
-      {560, 6, 8, 132},    // 8960 x 1536: three rounds; of 16 warps ten would idle for five
-      {64, 8, 16, 64},     // 1024 x 2048
-      {9496, 4, 4, 132},   // the head of a small model
+      {1, 1, 16, 1},      // nothing to share
+      {256, 16, 8, 128},  // 4096 x 4096: one tile of two units, not two of one
+      {560, 6, 2, 70},    // 8960 x 1536: one tile
+      {64, 8, 16, 64},    // 1024 x 2048
+      {9496, 4, 1, 132},  // the head of a small model
   };
   for (const Case& how : cases) {
     const MatvecSplit split = matvec_split(how.n_tiles, how.n_units, 132);
     EXPECT_EQ(split.n_col_warps, how.n_col_warps) << how.n_tiles << " tiles";
     EXPECT_EQ(split.n_blocks, how.n_blocks) << how.n_tiles << " tiles";
   }
+}
+
+// Both end at about the same time, and no multiprocessor has two blocks.
+TEST(MatvecSplit, SharesTheDeviceAmongAPair) {
+  for (const auto& [first, second, n_units] :
+       {std::tuple{MatvecWork{320, 2304}, MatvecWork{64, 3360}, 16},
+        std::tuple{MatvecWork{192, 2304}, MatvecWork{64, 3360}, 4},
+        std::tuple{MatvecWork{1, 2304}, MatvecWork{1, 2304}, 1}}) {
+    for (const int n_sm : {2, 20, 132}) {
+      SCOPED_TRACE(std::to_string(first.n_tiles) + " tiles, " + std::to_string(n_sm) + " SMs");
+      const auto [a, b] = matvec_pair_split(first, second, n_units, n_sm);
+      EXPECT_GE(a.n_blocks, 1U);
+      EXPECT_GE(b.n_blocks, 1U);
+      EXPECT_LE(a.n_blocks + b.n_blocks, static_cast<uint32_t>(n_sm));
+      const int64_t ends = std::max(a.n_rounds * first.unit_bytes, b.n_rounds * second.unit_bytes);
+      const int64_t in_turn =
+          matvec_split(first.n_tiles, n_units, n_sm).n_rounds * first.unit_bytes +
+          matvec_split(second.n_tiles, n_units, n_sm).n_rounds * second.unit_bytes;
+      if (n_sm > 2) {
+        EXPECT_LE(ends, in_turn + in_turn / 20) << "one after the other would be as early";
+      }
+    }
+  }
+}
+
+TEST(MatvecPair, IsOfTheTypesThatMixesHave) {
+  const QuantType &q4_k = *find_quant_type("Q4_K"), &q6_k = *find_quant_type("Q6_K");
+  EXPECT_TRUE(matvec_pair_fits(q4_k, q6_k, 4096, h200()));
+  EXPECT_FALSE(matvec_pair_fits(q6_k, q4_k, 4096, h200()));
+  EXPECT_FALSE(matvec_pair_fits(q4_k, q4_k, 4096, h200()));
+  EXPECT_FALSE(matvec_pair_fits(q4_k, q6_k, 100352, h200()));
 }
 
 TEST(MatvecMma, RunsWhereItsSharedMemoryFits) {

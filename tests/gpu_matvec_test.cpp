@@ -253,7 +253,8 @@ TEST(GpuMatvec, IsWithinItsBoundOfTheExactProduct) {
     }
     std::vector<KernelRow> rows;
     for (const KernelRow& row : kernel_table()) {
-      if (row.quant_type == type.name && row.name.starts_with("matvec_")) {
+      if (row.quant_type == type.name &&
+          (row.name.starts_with("matvec_mma.") || row.name.starts_with("matvec_fma."))) {
         rows.push_back(row);
       }
     }
@@ -273,6 +274,75 @@ TEST(GpuMatvec, IsWithinItsBoundOfTheExactProduct) {
     }
     if (HasFatalFailure()) {
       return;
+    }
+  }
+}
+
+// Both products of every pair: of two matrices and of one.
+TEST(GpuMatvec, OfAPairOfTypesIsWithinItsBound) {
+  APR_NEED_GPU();
+  const DeviceFacts device = use_device(0);
+  KernelCompiler compiler(APR_TEST_KERNEL_CACHE);
+  std::vector<KernelRow> rows;
+  for (const KernelRow& row : kernel_table()) {
+    if (row.name.starts_with("matvec_pair.")) {
+      rows.push_back(row);
+    }
+  }
+  ASSERT_GT(rows.size(), 10U);
+  const KernelLibrary kernels(
+      compiler, rows, device.architecture,
+      static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes);
+  for (const KernelRow& row : rows) {
+    for (const int64_t n_cols : {256, 1024, 3584}) {
+      SCOPED_TRACE(fmt::format("{}, {} columns, seed 11", row.name, n_cols));
+      std::mt19937 random(11);
+      std::normal_distribution<float> normal(0.0F, 1.0F);
+      std::vector<float> x(static_cast<size_t>(n_cols));
+      std::vector<double> exact_x, x_error;
+      for (float& value : x) {
+        value = normal(random);
+        exact_x.push_back(value);
+      }
+      for (size_t col = 0; col < x.size(); ++col) {
+        double largest = 0.0;
+        for (size_t near = col / 32 * 32; near < col / 32 * 32 + 32; ++near) {
+          largest = std::max(largest, std::abs(exact_x[near]));
+        }
+        x_error.push_back(largest / 65024.0 + 4 * 0x1p-24 * largest);
+      }
+      const DeviceBuffer x_device = test::to_device<float>(x);
+      const QuantType* types[2] = {find_quant_type(row.quant_type),
+                                   find_quant_type(row.second_type)};
+      ASSERT_TRUE(matvec_pair_fits(*types[0], *types[1], n_cols, device));
+      const std::vector<int64_t> part_rows[2] = {{512, 130}, {144}};
+      MatvecParams params[2] = {};
+      std::vector<MatvecMatrix> matrices;
+      std::vector<DeviceBuffer> outs;
+      for (const int side : {0, 1}) {
+        params[side].x = x_device.as<float>();
+        for (const int64_t n_rows : part_rows[side]) {
+          matrices.push_back(
+              make_matrix(*types[side], Blocks(*types[side]), n_rows, n_cols, random));
+          outs.push_back(
+              test::to_device<float>(std::vector<float>(static_cast<size_t>(n_rows) + 1, kGuard)));
+          params[side].parts[params[side].n_parts++] = {matrices.back().ref, nullptr,
+                                                        outs.back().as<float>()};
+        }
+      }
+      const Stream stream = create_stream();
+      launch_matvec_pair(kernels, stream, device, *types[0], params[0], *types[1], params[1]);
+      APR_CUDA(api().cudaStreamSynchronize(stream.get()));
+      for (size_t part = 0; part < matrices.size(); ++part) {
+        const std::vector<float> y = test::to_host<float>(outs[part]);
+        ASSERT_EQ(y.back(), kGuard);
+        for (int64_t at = 0; at < matrices[part].n_rows; ++at) {
+          ExpectedRow wanted = expected_product(matrices[part], at, exact_x, x_error);
+          wanted.bound += 0x1p-23 * std::abs(wanted.value) + 1e-30;
+          ASSERT_LE(std::abs(y[static_cast<size_t>(at)] - wanted.value), wanted.bound)
+              << "part " << part << ", row " << at;
+        }
+      }
     }
   }
 }

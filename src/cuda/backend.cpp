@@ -97,7 +97,10 @@ std::vector<KernelRow> CudaBackend::needed_rows() const {
       attention_kernels(model_.desc().attention, f32_cache(), device_.cc_major >= 8);
   const std::vector<std::string> moe = moe_kernels(model_.weights(), options_.exact, device_);
   for (const KernelRow& row : kernel_table()) {
-    const bool other_type = !row.quant_type.empty() && !types.contains(std::string(row.quant_type));
+    const auto is_other = [&](std::string_view type) {
+      return !type.empty() && !types.contains(std::string(type));
+    };
+    const bool other_type = is_other(row.quant_type) || is_other(row.second_type);
     const bool is_attention =
         row.name.starts_with("attention_") || row.name.starts_with("qk_rope_append.");
     const bool other_attention =

@@ -184,11 +184,8 @@ bool runs_on(const KernelRow& row, std::string_view arch) {
 }
 
 CompileRequest compile_request(const KernelRow& row, std::string_view arch) {
-  return {std::string(row.file),
-          {std::string(row.name_expression)},
-          row.options,
-          std::string(arch),
-          std::string(row.quant_file)};
+  return {std::string(row.file), {std::string(row.name_expression)}, row.options,
+          std::string(arch),     std::string(row.quant_file),        std::string(row.second_file)};
 }
 
 std::string device_architecture(int cc_major, int cc_minor) {

@@ -25,6 +25,7 @@ struct KernelRow {
   bool all_shared = false;           // launches ask for as much dynamic shared memory as there is
   std::string_view quant_type = {};  // "Q4_K" where the kernel is of one type
   std::string_view quant_file = {};  // and its file: "quant/q4_k.cuh"
+  std::string_view second_type = {}, second_file = {};  // of a kernel of two
   int shared_bytes = 0;  // of dynamic shared memory, where a launch asks for more than 48 KiB
 };
 

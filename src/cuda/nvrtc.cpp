@@ -62,8 +62,11 @@ KernelCompiler::KernelCompiler(std::filesystem::path cache_dir,
 
 std::vector<KernelSource> KernelCompiler::sources_of(const CompileRequest& request) const {
   std::vector<KernelSource> sources = with_includes(sources_, request.file);
-  if (!request.quant_file.empty()) {
-    for (const KernelSource& source : with_includes(sources_, request.quant_file)) {
+  for (const std::string& file : {request.quant_file, request.second_quant_file}) {
+    if (file.empty()) {
+      continue;
+    }
+    for (const KernelSource& source : with_includes(sources_, file)) {
       const auto same_path = [&](const KernelSource& other) { return other.path == source.path; };
       if (std::none_of(sources.begin(), sources.end(), same_path)) {
         sources.push_back(source);
@@ -117,9 +120,16 @@ CompiledKernel KernelCompiler::compile_now(const CompileRequest& request) const 
   for (const std::string& option : request.options) {
     options.push_back(option.c_str());
   }
-  const std::string quant_option = "--define-macro=APR_QUANT_FILE=\"" + request.quant_file + '"';
-  if (!request.quant_file.empty()) {
-    options.push_back(quant_option.c_str());
+  std::vector<std::string> macros;
+  for (const auto& [macro, file] :
+       {std::pair{"APR_QUANT_FILE", &request.quant_file},
+        std::pair{"APR_SECOND_QUANT_FILE", &request.second_quant_file}}) {
+    if (!file->empty()) {
+      macros.push_back(fmt::format("--define-macro={}=\"{}\"", macro, *file));
+    }
+  }
+  for (const std::string& macro : macros) {
+    options.push_back(macro.c_str());
   }
   const nvrtcResult status =
       api().nvrtcCompileProgram(program.get(), static_cast<int>(options.size()), options.data());

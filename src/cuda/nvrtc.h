@@ -13,11 +13,12 @@
 namespace apr::cuda {
 
 struct CompileRequest {
-  std::string file;                  // under kernels/: "rms_norm.cu"
-  std::vector<std::string> names;    // name expressions: "apr::rms_norm<4>"
-  std::vector<std::string> options;  // beyond kCommonOptions: "--fmad=false"
-  std::string arch;                  // "sm_90a"
-  std::string quant_file = {};       // what APR_QUANT_FILE names: "quant/q4_k.cuh"; may be empty
+  std::string file;                    // under kernels/: "rms_norm.cu"
+  std::vector<std::string> names;      // name expressions: "apr::rms_norm<4>"
+  std::vector<std::string> options;    // beyond kCommonOptions: "--fmad=false"
+  std::string arch;                    // "sm_90a"
+  std::string quant_file = {};         // what APR_QUANT_FILE names: "quant/q4_k.cuh"; may be empty
+  std::string second_quant_file = {};  // and APR_SECOND_QUANT_FILE
 };
 
 class KernelCompiler {

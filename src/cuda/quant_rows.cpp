@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 
 namespace apr::cuda {
@@ -79,7 +80,36 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
   }
 }
 
+// Of q and k, and of v: what llama.cpp's mixes give them (llama-quant.cpp), from Q2_K to Q5_K_M.
+constexpr std::pair<std::string_view, std::string_view> kMatvecPairs[] = {
+    {"Q2_K", "Q3_K"},   {"Q2_K", "Q4_K"},    {"Q3_K", "Q4_K"},    {"Q3_K", "Q5_K"},
+    {"Q4_K", "Q5_K"},   {"Q4_K", "Q6_K"},    {"Q5_K", "Q6_K"},    {"IQ4_XS", "Q5_K"},
+    {"IQ4_NL", "Q5_K"}, {"IQ2_XXS", "Q2_K"}, {"IQ2_XS", "Q2_K"},  {"IQ2_XXS", "Q4_K"},
+    {"IQ2_XS", "Q4_K"}, {"IQ2_S", "Q4_K"},   {"IQ3_XXS", "Q4_K"}, {"IQ3_S", "Q4_K"},
+};
+
+// A row of both types, made from rows of one.
+KernelRow matvec_pair_row(const KernelRow& first, const KernelRow& second) {
+  KernelRow row = first;
+  const auto type_of = [](const KernelRow& of) {  // "apr::quant::Q4_K" of its matvec_mma
+    const size_t begin = of.name_expression.find('<') + 1;
+    return of.name_expression.substr(begin, of.name_expression.find(',') - begin);
+  };
+  row.name = keep(fmt::format("matvec_pair.{}.{}", first.quant_type, second.quant_type));
+  row.file = "matvec_pair.cu";
+  row.name_expression =
+      keep(fmt::format("apr::matvec_pair<{}, {}>", type_of(first), type_of(second)));
+  row.second_type = second.quant_type;
+  row.second_file = second.quant_file;
+  return row;
+}
+
 }  // namespace
+
+bool has_matvec_pair(std::string_view first, std::string_view second) {
+  return std::find(std::begin(kMatvecPairs), std::end(kMatvecPairs), std::pair{first, second}) !=
+         std::end(kMatvecPairs);
+}
 
 std::vector<KernelRow> quant_kernel_rows() {
   std::vector<KernelRow> rows;
@@ -89,6 +119,14 @@ std::vector<KernelRow> quant_kernel_rows() {
       std::string_view(name).substr(0, 1) == "F" || std::string_view(name).substr(0, 1) == "B");
 #include "quant/type_rows.inc"
 #undef APR_QUANT_TYPE
+  const auto mma_row = [&](std::string_view type) {
+    const std::string name = fmt::format("matvec_mma.{}", type);
+    return *std::find_if(rows.begin(), rows.end(),
+                         [&](const KernelRow& row) { return row.name == name; });
+  };
+  for (const auto& [first, second] : kMatvecPairs) {
+    rows.push_back(matvec_pair_row(mma_row(first), mma_row(second)));
+  }
   return rows;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/kernel_table.h"
@@ -12,5 +13,8 @@ namespace apr::cuda {
 // "matvec_fma.Q4_K.swiglu", "matvec_mma.Q4_K", "matvec_mma.Q4_K.swiglu", "moe_fma.Q4_K",
 // "moe_gemm.Q4_K", "moe_matvec.Q4_K", "moe_matvec.Q4_K.swiglu", ...
 std::vector<KernelRow> quant_kernel_rows();
+
+// Whether there is a row matvec_pair.<first>.<second>.
+bool has_matvec_pair(std::string_view first, std::string_view second);
 
 }  // namespace apr::cuda

@@ -126,25 +126,39 @@ void CudaBackend::matvec(const Step& step, const Stage& stage, int64_t row) {
       swiglu = &op;
     }
   }
-  // Neighbours of one type share a launch; with SwiGLU all do.
-  for (size_t first = 0; first < matmuls.size();) {
-    MatvecParams params{};
-    params.x = x;
-    params.norm_weight = norm;
-    params.residual = add != nullptr ? value(step, add->inputs[0]) : nullptr;
-    params.eps = eps;
-    const QuantType* type = matmuls[first]->weights[0]->type;
-    while (first < matmuls.size() && params.n_parts < kMostMatvecParts &&
-           matmuls[first]->weights[0]->type == type) {
-      const Op& op = *matmuls[first++];
-      params.parts[params.n_parts++] = {weights_->matrix(*op.weights[0]),
-                                        weights_->vector(op.weights[1]),
-                                        value(step, add != nullptr      ? add->outputs[0]
-                                                    : swiglu != nullptr ? swiglu->outputs[0]
-                                                                        : op.outputs[0]) +
-                                            row * op.weights[0]->n_rows};
+  // Neighbours of one type share a launch, with SwiGLU all do, and two such runs where there is a
+  // kernel for both types.
+  struct Run {
+    const QuantType* type;
+    MatvecParams params;
+  };
+  std::vector<Run> runs;
+  for (const Op* op : matmuls) {
+    const QuantType* type = op->weights[0]->type;
+    if (runs.empty() || runs.back().type != type ||
+        runs.back().params.n_parts == kMostMatvecParts) {
+      Run& run = runs.emplace_back(Run{type, {}});
+      run.params.x = x;
+      run.params.norm_weight = norm;
+      run.params.residual = add != nullptr ? value(step, add->inputs[0]) : nullptr;
+      run.params.eps = eps;
     }
-    launch_matvec(*kernels_, stream_, device_, *type, params, swiglu != nullptr, options_.exact);
+    MatvecParams& params = runs.back().params;
+    const ValueId y = add != nullptr      ? add->outputs[0]
+                      : swiglu != nullptr ? swiglu->outputs[0]
+                                          : op->outputs[0];
+    params.parts[params.n_parts++] = {weights_->matrix(*op->weights[0]),
+                                      weights_->vector(op->weights[1]),
+                                      value(step, y) + row * op->weights[0]->n_rows};
+  }
+  if (runs.size() == 2 && swiglu == nullptr && !options_.exact &&
+      matvec_pair_fits(*runs[0].type, *runs[1].type, matmuls[0]->weights[0]->n_cols, device_)) {
+    return launch_matvec_pair(*kernels_, stream_, device_, *runs[0].type, runs[0].params,
+                              *runs[1].type, runs[1].params);
+  }
+  for (const Run& run : runs) {
+    launch_matvec(*kernels_, stream_, device_, *run.type, run.params, swiglu != nullptr,
+                  options_.exact);
   }
 }
 

@@ -1,0 +1,125 @@
+// What one block of a matrix-vector product on tensor cores does (matvec_mma.cu, matvec_pair.cu);
+// sm_80 and later. A file that includes this names its types' files first.
+//
+// x becomes integers of 16 bits, a scale each 32, in two int8 planes; the quants of 16 rows and the
+// planes meet on tensor cores with exact integer sums, scales are applied outside. The 8 columns of
+// a product hold the two planes of 4 groups, so that each lane scales groups of its own. Each warp
+// streams its share of the columns through a ring of its own in shared memory; the first copies
+// start before the kernel before has ended.
+#pragma once
+
+#include "async_copy.cuh"
+#include "dynamic_shared.cuh"
+#include "grid_dependency.cuh"
+#include "matvec_layout.cuh"
+#include "matvec_unit.cuh"
+#include "named_barrier.cuh"
+#include "params.h"
+#include "reduce.cuh"
+#include "staged_x.cuh"
+
+namespace apr {
+
+// The part of a tile of 16 rows, and its rank there.
+struct TilePlace {
+  int part, tile;
+};
+
+// The rows of `p` by block `block` of n_blocks.
+template <class T, MatvecEpilogue kEpilogue>
+__device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block, int n_blocks) {
+  constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;
+  constexpr int kUnitBytes = quant::unit_bytes<T>();
+  constexpr int kSlots = ring_slots<T>();
+  APR_DYNAMIC_SHARED(uint4, shared);
+  __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
+  __shared__ float scratch[kMaxWarps];
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int n_cols = p.parts[0].w.n_cols;
+  const int n_units = quant::units_of(n_cols);
+  const int first_unit = warp % p.n_col_warps;
+  const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
+  const StagedX x(shared, n_cols);
+  uint8_t* const rings =
+      reinterpret_cast<uint8_t*>(shared) + staged_x_bytes(n_cols, T::kGroupElems);
+  const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
+  uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
+  const uint32_t ring_address = shared_address(ring);
+
+  const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
+  const int tiles1 = kWeights == 1 && p.n_parts > 1
+                         ? tiles0 + (p.parts[1].w.n_rows + kUnitRows - 1) / kUnitRows
+                         : tiles0;
+  const int n_tiles = kWeights == 1 && p.n_parts > 2
+                          ? tiles1 + (p.parts[2].w.n_rows + kUnitRows - 1) / kUnitRows
+                          : tiles1;
+  const int tile_step = n_blocks * n_tile_slots;
+  const int first_tile = block * n_tile_slots + tile_slot;
+  const auto place_of = [&](int tile) {
+    return tile < tiles0   ? TilePlace{0, tile}
+           : tile < tiles1 ? TilePlace{1, tile - tiles0}
+                           : TilePlace{2, tile - tiles1};
+  };
+
+  // The walk of this warp's copies: tile by tile, in a tile weight by weight.
+  int next_tile = first_tile, next_weight = 0, next_unit = n_units;
+  const uint8_t* next = nullptr;  // global: unit next_unit of the tile
+  const auto start_tile = [&] {
+    if (next_tile < n_tiles) {
+      const TilePlace place = place_of(next_tile);
+      next_unit = first_unit;
+      next = p.parts[place.part + next_weight].w.data +
+             (static_cast<int64_t>(place.tile) * n_units + first_unit) * kUnitBytes;
+    }
+  };
+  const auto copy_next = [&](int slot) {
+    if (next_unit < n_units) {
+      copy_async_by_warp<kUnitBytes>(ring_address + slot * kUnitBytes, next, lane);
+      next += p.n_col_warps * kUnitBytes;
+      next_unit += p.n_col_warps;
+      if (next_unit >= n_units) {
+        next_weight = next_weight + 1 == kWeights ? 0 : next_weight + 1;
+        next_tile += next_weight == 0 ? tile_step : 0;
+        start_tile();
+      }
+    }
+    copy_group_end();
+  };
+  start_tile();
+#pragma unroll
+  for (int slot = 0; slot < kSlots - 1; ++slot) {
+    copy_next(slot);
+  }
+  stage_grid<T>(grid);
+  HeldNorm held;
+  hold_norm(p, n_cols, held);
+  grid_dependency_wait();
+  grid_dependency_launch();
+  stage_x<T::kGroupElems>(p, n_cols, held, x, scratch);
+  __syncthreads();
+
+  int slot = 0, buffer = 0;
+  for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+    const TilePlace place = place_of(tile);
+    const MatvecPart& part = p.parts[place.part];
+    const int row = place.tile * kUnitRows + lane;
+    const bool writes = first_unit == 0 && lane < kUnitRows && row < part.w.n_rows;
+    // What is added comes while the tile is multiplied.
+    const float bias = writes && part.bias != nullptr ? part.bias[row] : 0.0f;
+    const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
+    multiply_tile<T, kWeights>(ring, grid, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
+                               partial[buffer]);
+    wait_for_tile(tile_slot, p.n_col_warps);
+    if (writes) {
+      float value[kWeights];
+      join_warps(partial[buffer], p.n_col_warps, value);
+      if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
+        value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
+      }
+      part.y[row] = value[0] + bias + residual;
+    }
+    buffer ^= 1;
+  }
+}
+
+}  // namespace apr
