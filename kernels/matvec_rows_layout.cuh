@@ -7,12 +7,12 @@
 
 namespace apr {
 
-constexpr int kMostMatvecRowsTokens = 32;
-constexpr int kTokenTile = 8;  // tokens of one tensor-core product
+constexpr int kMostMatvecRowsTokens = 16;  // of more, products would not fit in registers
+constexpr int kTokenTile = 8;              // tokens of one tensor-core product
 
 // The least kernel's tiles of tokens that hold so many.
 APR_DEVICE constexpr int matvec_rows_tiles(int64_t n_tokens) {
-  return n_tokens <= kTokenTile ? 1 : n_tokens <= 2 * kTokenTile ? 2 : 4;
+  return n_tokens <= kTokenTile ? 1 : 2;
 }
 
 // From one token's x to the next: 32 bytes more than a multiple of 128, so that loads of 8 bytes by

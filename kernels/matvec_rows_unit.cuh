@@ -1,4 +1,4 @@
-// The products of one unit of a weight matrix (quant/device.cuh) with up to 32 staged tokens, by
+// The products of one unit of a weight matrix (quant/device.cuh) with up to 16 staged tokens, by
 // one warp (sm_80 and later). Weights are the rows of the tensor-core product, exact as f16, tokens
 // its columns, 8 at a time; scales and offsets meet the sums of a group.
 //

@@ -48,8 +48,8 @@ TEST(PrefillTier, DecodesBlocksForFewTokens) {
       {"Q4_K", kOfGateUp, 2, kCached, kMatvec, ""},
       {"Q4_K", kOfGateUp, 8, kCached, kMatvec, ""},
       {"Q4_K", kOfGateUp, 128, kCached, kLibrary, longer},
-      {"Q4_K", kOfGateUp, 32, kStreamed, kMatvec, ""},
-      {"Q4_K", kOfGateUp, 33, kStreamed, kFused, ""},
+      {"Q4_K", kOfGateUp, 16, kStreamed, kMatvec, ""},
+      {"Q4_K", kOfGateUp, 17, kStreamed, kFused, ""},
       {"Q4_K", kOfGateUp, 64, kStreamed, kFused, ""},
       {"Q4_K", kOfGateUp, 129, kStreamed, kLibrary, "many tokens"},
       {"Q8_0", kOf8b, 8, kCached, kMatvec, ""},
@@ -60,14 +60,14 @@ TEST(PrefillTier, DecodesBlocksForFewTokens) {
       {"F32", kOf8b, 2, kCached, kLibrary, plain},
       {"Q4_K", kOf8b, 2, kCached, kLibrary, "before sm_80 there are no tensor cores for it", false},
       {"Q4_K", kOf8b, 4, kStreamed, kMatvec, "", true, kAdaShared},
-      {"Q4_K", kOf8b, 32, kStreamed, kFused, "", true, kAdaShared},
+      {"Q4_K", kOf8b, 16, kStreamed, kFused, "", true, kAdaShared},
       {"Q8_0", kOf8b, 64, kStreamed, kLibrary, "too little shared memory", true, kAdaShared},
       {"Q4_K", kTiny, 128, kCached, kFused, "", true, kHopperShared, SmallGemmUse::kWherePossible},
-      {"Q4_K", kTiny, 32, kCached, kMatvec, "", true, kHopperShared, SmallGemmUse::kWherePossible,
+      {"Q4_K", kTiny, 16, kCached, kMatvec, "", true, kHopperShared, SmallGemmUse::kWherePossible,
        true},
-      {"Q4_K", kTiny, 33, kCached, kLibrary, "many tokens", true, kHopperShared,
+      {"Q4_K", kTiny, 17, kCached, kLibrary, "many tokens", true, kHopperShared,
        SmallGemmUse::kWherePossible, true},
-      {"Q4_K", kOf8b, 32, kCached, kLibrary, "too little shared memory", true, kAdaShared,
+      {"Q4_K", kOf8b, 16, kCached, kLibrary, "too little shared memory", true, kAdaShared,
        SmallGemmUse::kWherePossible, true},
       {"Q4_K", kTiny, 129, kCached, kLibrary, "many tokens", true, kHopperShared,
        SmallGemmUse::kWherePossible},
@@ -159,7 +159,7 @@ TEST(PrefillTier, IsDescribed) {
       << cached;
   of.use = SmallGemmUse::kWherePossible;
   EXPECT_EQ(describe_tiers({&group, 1}, of),
-            "matvec_rows to 32 tokens, small_gemm to 128, cuBLAS beyond");
+            "matvec_rows to 16 tokens, small_gemm to 128, cuBLAS beyond");
   of.tensor_cores = false;
   EXPECT_EQ(describe_tiers({&group, 1}, of),
             "cuBLAS alone: before sm_80 there are no tensor cores for it");

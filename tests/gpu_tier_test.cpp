@@ -205,8 +205,8 @@ TEST_P(GpuTierPrefill, LogitsAreNearThoseOfExactMode) {
     options.prefill_path = path;
     CudaBackend backend(model, options);
     EXPECT_EQ(prefill_gemm_facts(backend)->tier,
-              "matvec_rows to 32 tokens, small_gemm to 128, cuBLAS beyond");
-    for (const int64_t n_tokens : {2, 3, 8, 9, 32, 33, 64, 65, 128, 129}) {
+              "matvec_rows to 16 tokens, small_gemm to 128, cuBLAS beyond");
+    for (const int64_t n_tokens : {2, 3, 8, 9, 16, 17, 64, 65, 128, 129}) {
       SCOPED_TRACE(fmt::format("{} tokens, {}", n_tokens, prefill_path_name(path)));
       const std::vector<float> wanted = prefill(exact, n_tokens),
                                found = prefill(backend, n_tokens);

@@ -19,9 +19,11 @@ constexpr int64_t kMostSlots = 4, kMostSplits = 16;
 // one multiprocessor loads, and all of them together.
 constexpr double kLaunchNs = 2500, kTileEndNs = 500, kItemNs = 3400, kTokenNs = 30;
 constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
-// The same of matvec_rows: a unit of a warp, 16 warps at once, and its tiles of 8 tokens; the bytes
-// of x that a block stages in a nanosecond.
-constexpr double kUnitNs = 1500, kUnitTokenTileNs = 250, kStageNs = 1500, kStagedBytesOfNs = 40;
+// Of matvec_rows, in the same way: what every launch takes, the end of a tile, a unit of a warp
+// where 16 run at once, and of each tile of tokens; the bytes of x that a block stages in a
+// nanosecond.
+constexpr double kMatvecLaunchNs = 1500, kMatvecTileEndNs = 400, kUnitNs = 1200;
+constexpr double kUnitTokensNs = 400, kStagedBytesOfNs = 20;
 constexpr double kLibraryLaunchNs = 3400, kDequantLaunchNs = 3000;
 
 int unit_bytes_of(const QuantType& type) {
@@ -124,7 +126,7 @@ MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
   }
   const int64_t n_units = quant::units_of(of.n_cols);
   const double unit_ns = std::max(kMatvecWarps * unit_bytes_of(*of.type) / kBytesOfNs,
-                                  kUnitNs + matvec_rows_tiles(of.n_tokens) * kUnitTokenTileNs);
+                                  kUnitNs + matvec_rows_tiles(of.n_tokens) * kUnitTokensNs);
   for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
        ++n_splits) {
     const auto split_units = static_cast<int>(divide_up(n_units, n_splits));
@@ -141,8 +143,8 @@ MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
     const auto rounds = static_cast<double>(divide_up(best.n_tiles, tiles_at_once));
     const auto warp_units = static_cast<double>(divide_up(split_units, split.n_col_warps));
     const auto staged_bytes = static_cast<double>(of.n_tokens * split_units * quant::kUnitCols * 2);
-    const double ns = kLaunchNs + kStageNs + staged_bytes / kStagedBytesOfNs +
-                      rounds * (warp_units * unit_ns + kTileEndNs) +
+    const double ns = kMatvecLaunchNs + staged_bytes / kStagedBytesOfNs +
+                      rounds * (warp_units * unit_ns + kMatvecTileEndNs) +
                       static_cast<double>(n_splits * rows_of(of) * 4) / 100;
     if (best.n_col_warps == 0 || ns < best.ns) {
       best.n_col_warps = split.n_col_warps;

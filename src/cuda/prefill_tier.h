@@ -77,7 +77,7 @@ struct TierChoice {
 // tokens, against 16-bit weights, which are read, or made first and then read.
 TierChoice choose_prefill_tier(const TierCase& of);
 
-// Up to how many tokens who multiplies the largest matrix, for people and JSON: "matvec_rows to 32
+// Up to how many tokens who multiplies the largest matrix, for people and JSON: "matvec_rows to 16
 // tokens, small_gemm to 64, cuBLAS beyond", or why cuBLAS alone; others may have other limits.
 // `of`: what does not depend on the matrix.
 std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of);

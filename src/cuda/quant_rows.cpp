@@ -57,7 +57,7 @@ void add_rows(std::vector<KernelRow>& rows, std::string_view name, std::string_v
         tensor_cores, true);
   }
   if (!is_plain) {
-    for (const int n_tiles : {1, 2, 4}) {
+    for (const int n_tiles : {1, 2}) {
       add(fmt::format("matvec_rows.{}.{}", name, 8 * n_tiles), "matvec_rows.cu",
           fmt::format("apr::matvec_rows<{}, {}>", type, n_tiles), tensor_cores, true);
     }
