@@ -79,7 +79,7 @@ TEST_F(MemoryPlanTest, IsWhatTheBackendAllocates) {
                                       .prefill_chunk = 256,
                                       .max_logit_rows = 3,
                                       .exact = exact,
-                                      .decode_graph = false,
+                                      .graphs = false,
                                       .prefill_gemm = gemm,
                                       .prefill_path = path});
           fill(backend);

@@ -123,6 +123,26 @@ TEST_P(GpuFixture, DecodeEqualsPrefillWithinExactBounds) {
   EXPECT_EQ(feed(*backend, std::span(ids).last(1)), one_by_one);
 }
 
+// Prefills of few tokens at several positions: launched, captured and replayed, with decode steps
+// and another prefill between, against launches one by one.
+TEST_P(GpuFixture, FewTokensFromAGraphAreTheBitsOfSingleLaunches) {
+  for (const auto path : {PrefillPath::kBatched, PrefillPath::kStreamed}) {
+    const auto with_graphs = gpu({.prefill_path = path});
+    const auto without = gpu({.graphs = false, .prefill_path = path});
+    TokenId id = 3;
+    for (const int64_t n_tokens : {2, 9, 2, 40, 9, 1, 2, 9, 32, 1, 32, 2}) {
+      std::vector<TokenId> ids;
+      for (int64_t idx = 0; idx < n_tokens; ++idx) {
+        ids.push_back(id = (id * 5 + 7) % 200);
+      }
+      ASSERT_EQ(feed(*with_graphs, ids), feed(*without, ids))
+          << n_tokens << " tokens at " << without->n_past() - n_tokens;
+    }
+    EXPECT_EQ(with_graphs->n_prefill_graphs(), 3);
+    EXPECT_EQ(without->n_prefill_graphs(), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dense, GpuFixture,
                          ::testing::Values("tiny-qwen2-Q4_K_M", "tiny-qwen2-Q8_0",
                                            "tiny-qwen2-float", "tiny-qwen2-legacy",

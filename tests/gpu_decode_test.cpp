@@ -127,7 +127,7 @@ TEST_P(GpuDecode, AStepTakenBackLeavesNoTrace) {
 // Decode, prefill of three rows, decode again: the graph holds no stage of a prefill, and replays
 // equal kernels launched one by one.
 TEST_P(GpuDecode, ReplaysEqualLaunchesOneByOneWithAPrefillBetween) {
-  const auto captured = gpu(), plain = gpu({.decode_graph = false});
+  const auto captured = gpu(), plain = gpu({.graphs = false});
   for (const SamplingParams& params : ways()) {
     std::vector<std::vector<TokenId>> histories;
     std::vector<std::vector<float>> logits;

@@ -88,7 +88,7 @@ TEST_P(GpuMoeFixture, DecodeGraphGivesTheBitsOfSingleLaunches) {
   const std::vector<TokenId> ids = ids_of("short");
   for (const bool exact : {true, false}) {
     const auto with_graph = gpu({.exact = exact});
-    const auto without = gpu({.exact = exact, .decode_graph = false});
+    const auto without = gpu({.exact = exact, .graphs = false});
     const auto vocab = static_cast<size_t>(model_->desc().vocab_rows);
     std::vector<float> found(vocab), expected(vocab);
     const std::vector<int64_t> row = {0};

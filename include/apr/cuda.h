@@ -24,8 +24,8 @@ struct CudaBackendOptions {
   int64_t context = 0;        // positions; 0: the model's
   int64_t prefill_chunk = 0;  // rows of one forward; 0: 2048, or less where the context is
   int64_t max_logit_rows = 1;
-  bool exact = false;        // f32 products and cache, kernels in the reference's order of sums
-  bool decode_graph = true;  // false: the kernels of a decode step are launched one by one
+  bool exact = false;  // f32 products and cache, kernels in the reference's order of sums
+  bool graphs = true;  // false: the kernels of a step are launched one by one
   // none: APR_QWEN35_PREFILL_GEMM, else f16, and fp8 in place of f16 where FP8_PREFILL=1; fp8: as
   // with FP8_PREFILL=1
   std::optional<PrefillGemm> prefill_gemm = {};

@@ -280,6 +280,8 @@ bool CudaBackend::forward(std::span<const TokenId> ids, std::span<const int64_t>
       n_tokens == 1 ? Step{&decode_, 1, row_zero} : Step{&prefill_, n_tokens, logit_rows};
   if (n_tokens == 1 && observer_ == nullptr) {
     replay_decode(0);
+  } else if (has_prefill_graph(step)) {
+    replay_prefill(step);
   } else {
     launch_stages(step);
   }

@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   const PrefillDecision& decision() const { return decision_; }
   int64_t graph_kernels() const { return graph_kernels_; }  // of the last decode graph; 0: none ran
   int64_t n_graphs() const { return static_cast<int64_t>(decode_graphs_.size()); }
+  int64_t n_prefill_graphs() const;
 
  private:
   // One step being launched: which plan, how many rows, whose logits.
@@ -53,7 +54,7 @@ class CudaBackend final : public Backend {
     std::span<const int64_t> logit_rows;
   };
 
-  struct DecodeGraph {
+  struct StepGraph {
     GraphExec exec;
     int64_t n_kernels = 0;
   };
@@ -88,6 +89,8 @@ class CudaBackend final : public Backend {
   std::vector<KernelRow> needed_rows() const;
   void grow_caches(int64_t n_positions);
   void replay_decode(int sampler_kind);  // 0: no sampler
+  bool has_prefill_graph(const Step& step) const;
+  void replay_prefill(const Step& step);
   void launch_ahead();
   void launch_stages(const Step& step);
   void launch_stage(const Step& step, const Stage& stage);
@@ -117,8 +120,9 @@ class CudaBackend final : public Backend {
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]
   PinnedBuffer host_step_, host_logits_;
-  std::unique_ptr<DeviceSampler> sampler_;    // null: a vocabulary that it cannot take
-  std::map<int, DecodeGraph> decode_graphs_;  // by sampler kind, 0: none
+  std::unique_ptr<DeviceSampler> sampler_;       // null: a vocabulary that it cannot take
+  std::map<int, StepGraph> decode_graphs_;       // by sampler kind, 0: none
+  std::map<int64_t, StepGraph> prefill_graphs_;  // by tokens; no exec: met once
   std::array<Event, kOutcomeSlots> step_done_;
   Decoding decoding_;
   int64_t graph_kernels_ = 0;

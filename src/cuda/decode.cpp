@@ -24,14 +24,14 @@ void CudaBackend::replay_decode(int sampler_kind) {
       sampler_->launch(value(step, plan_.logits));
     }
   };
-  if (!options_.decode_graph) {
+  if (!options_.graphs) {
     return launch_all();
   }
   auto found = decode_graphs_.find(sampler_kind);
   if (found == decode_graphs_.end()) {
     const Graph graph = capture_graph(stream_, launch_all);
     const int64_t n_kernels = count_kernel_nodes(graph);
-    found = decode_graphs_.emplace(sampler_kind, DecodeGraph{instantiate(graph), n_kernels}).first;
+    found = decode_graphs_.emplace(sampler_kind, StepGraph{instantiate(graph), n_kernels}).first;
   }
   graph_kernels_ = found->second.n_kernels;
   APR_CUDA(api().cudaGraphLaunch(found->second.exec.get(), stream_.get()));
