@@ -11,6 +11,7 @@
 #include "apr/generate.h"
 #include "cli/bench_report.h"
 #include "cli/file_type.h"
+#include "cli/ignored_flags.h"
 #include "cli/interrupt.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
@@ -268,6 +269,7 @@ int BenchVerb::run() {
   const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
   progress.clear();
   announce(choice, *backend);
+  warn_of_ignored(given, run_facts(backend_, choice, backend.get()));
   if (used_gpu_ = choice.used_gpu(); speed.flops_per_s > 0.0 && !used_gpu_) {
     speed = measure(choice);  // the GPU could not run the model
   }
