@@ -8,13 +8,13 @@
 namespace apr::cli {
 namespace {
 
-struct Row {
+struct FileTypeRow {
   uint64_t file_type;
   std::string_view name;
 };
 
 // llama.cpp's enum llama_ftype and llama_ftype_name; the values it has retired are left out.
-constexpr Row kRows[] = {
+constexpr FileTypeRow kFileTypes[] = {
     {0, "all F32"},
     {1, "F16"},
     {2, "Q4_0"},
@@ -56,9 +56,10 @@ constexpr Row kRows[] = {
 }  // namespace
 
 std::string_view file_type_name(uint64_t file_type) {
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows),
-                                 [&](const Row& each) { return each.file_type == file_type; });
-  return row == std::end(kRows) ? std::string_view() : row->name;
+  const auto* row =
+      std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
+                   [&](const FileTypeRow& each) { return each.file_type == file_type; });
+  return row == std::end(kFileTypes) ? std::string_view() : row->name;
 }
 
 std::string weight_types(const GgufFile& file) {

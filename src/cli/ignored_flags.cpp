@@ -11,7 +11,7 @@
 namespace apr::cli {
 namespace {
 
-struct Row {
+struct IgnoredRow {
   std::string_view names;  // between spaces
   bool (*is_ignored)(const RunFacts& facts);
   const char* why;
@@ -23,7 +23,7 @@ bool has_no_penalty(const SamplingParams& sampling) {
 }
 
 // Of two rows that apply the first one counts.
-constexpr Row kRows[] = {
+constexpr IgnoredRow kIgnoredRows[] = {
     {" --decode --context --prefill --prefill-chunk --vram BATCHED_PREFILL FP8_PREFILL ",
      [](const RunFacts& facts) { return !facts.runs_prompt; }, "--tensors runs no prompt"},
     {" --device ", [](const RunFacts& facts) { return facts.is_plan; }, "a plan needs no GPU"},
@@ -72,7 +72,7 @@ RunFacts run_facts(const BackendOptions& options, const BackendChoice& choice,
 std::string ignored_flags(std::span<const std::string> given, const RunFacts& facts) {
   std::string all;
   std::vector<std::string> left(given.begin(), given.end());
-  for (const Row& row : kRows) {
+  for (const IgnoredRow& row : kIgnoredRows) {
     if (!row.is_ignored(facts)) {
       continue;
     }
