@@ -1,9 +1,12 @@
 // What the exact attention of a prefill needs between and after its products.
 // attention_softmax  scores[h, r] = softmax(scores[h, r, 0..first_position + r]), zeros beyond
+//   Reads  scores [n_heads, n_rows, n_keys] f32   Writes  the same, in place
 //   Grid (n_rows, n_heads)   Block any whole warps   Shared 32 floats, static
 //   Moves n_heads * n_rows * n_keys * 16 bytes, most of them in L2
 // attention_gate     y *= sigmoid(gate)
+//   Reads  y [n_tokens, n_heads, head_dim] f32, gate likewise with strides   Writes  y, in place
 //   Grid (n_tokens, ceil(n_heads * head_dim / block))   Block any   Shared none
+//   Moves n_tokens * n_heads * head_dim * 12 bytes
 // Assumes   nothing   Determinism  gpu_to_gpu, for one block size
 // Reference cpu::reference::attention, sigmoid_gate
 #include "attention_params.h"

@@ -1,10 +1,16 @@
 // Rows to f16 or E4M3 and back: what a 16- or 8-bit product with f32 results needs around it.
 // scale_rows    y[r] = f16(x[r] * 2^e), the largest |value| in [2^13, 2^14); undo[r] = 2^-e
 //               kE4m3: y[r] = e4m3(x[r] * 2^e), in [2^7, 2^8); undo[r] = 2^-e * 2^6; sm_89
+//               Reads   x [n_rows, n_cols] f32
+//               Writes  y [n_rows, n_cols] f16 or E4M3, undo [n_rows] f32
 //               Grid n_rows   Moves n_rows * n_cols * 6 bytes, or 5 (x twice, the second time from
 //               cache)
 // unscale_rows  y[part][r] = product[r] * undo[r] * the weights' undo (+ bias), for each part
-//               Grid (n_rows, parts)   Moves n_rows * columns * 8 bytes
+//               Reads   products [n_splits, n_rows, stride] f32, the splits added up; undo
+//                       [n_rows] f32 or none; of each part bias [n_cols] f32 or none and largest,
+//                       one f32, from which the weights' undo follows
+//               Writes  of each part y [n_rows, y_stride] f32; may be the products
+//               Grid (n_rows, parts)   Moves n_rows * columns * 4 * (n_splits + 1) bytes
 // Block     256   Shared  32 floats, static
 // Assumes   kVector = 4: columns, strides and first columns are multiples of 4, pointers 16-byte
 //           aligned (y of scale_rows: 8, E4M3 4). kVector = 1: nothing

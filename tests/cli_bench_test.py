@@ -47,6 +47,24 @@ class Bench(Base):
         self.assertLess(bytes_per_token, decode["model_size"] * 1.5)
         self.assertGreater(bytes_per_token, decode["model_size"] * 0.5)
 
+    def test_the_model_is_named_as_llama_bench_names_it(self):
+        def weights_of(model):
+            record, = self.answered_json("bench", model, "--no-gpu", "-p", "2", "-n", "0", "-r", "1")
+            return record["model_type"].split(" ", 2)[2]
+        self.assertEqual(weights_of(MODEL), "Q4_K - Medium")
+        self.assertEqual(weights_of("demo"), "Q4_K - Medium")
+        types = self.answered_json("inspect", MODEL)["quantisation"]
+        most = max(types, key=lambda name: types[name]["bytes"])
+        key = b"general.file_type"
+        for change in (lambda b: b.replace(key, b"general.file_tYpe"), lambda b: self.with_u32_after(b, key, 4321)):
+            self.assertEqual(weights_of(self.patched(change)), most)
+
+    @staticmethod
+    def with_u32_after(content, key, value):
+        at = content.index(key) + len(key) + 4  # a type, then the value
+        content[at:at + 4] = value.to_bytes(4, "little")
+        return content
+
     def test_text_and_lines(self):
         text = self.answered("bench", MODEL, "--no-gpu", "-p", "4", "-n", "2", "-r", "1").decode()
         self.assertIn("pp4", text)

@@ -118,6 +118,23 @@ TEST_F(RunOnTheDouble, GoesUnjudgedWhereTheGateIsSkipped) {
   EXPECT_EQ(json["used_gpu"], true);
 }
 
+// What has no effect is said only where it had none: a gate that ran used both backends.
+TEST_F(RunOnTheDouble, NamesFlagsWithoutEffect) {
+  test::CudaDouble cuda;
+  const std::vector<std::string> flags = {"--revalidate", "--threads", "1", "--device", "0"};
+  EXPECT_FALSE(run(flags).said("without effect")) << run(flags).err;
+  std::vector<std::string> serial = flags;
+  serial.insert(serial.end(), {"--gpu", "--prefill", "serial", "--prefill-chunk", "9"});
+  ::setenv("SKIP_PARITY_GATE", "1", 1);
+  const Ran ran = run(serial);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(
+      ran.said("\nwarning: without effect: --threads (the GPU alone runs); --revalidate "
+               "(SKIP_PARITY_GATE=1 compares nothing); --prefill-chunk (the prompt goes one "
+               "token at a time)\n"))
+      << ran.err;
+}
+
 // Every step of the card gives the logits of the load gate's token: right there, wrong on a prompt.
 class OneAnswer {
  public:

@@ -5,6 +5,7 @@
 
 #include "apr/error.h"
 #include "cli/command_line.h"
+#include "cli/ignored_flags.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
 #include "cli/verb.h"
@@ -128,6 +129,101 @@ TEST(CommandLine, EveryVerbHasExamplesThatNameIt) {
   for (const VerbRow& row : verb_table()) {
     EXPECT_NE(std::string(row.examples).find(std::string("apr ") + row.name), std::string::npos);
     EXPECT_NE(row.make(), nullptr);
+  }
+}
+
+// The flags of `args` that a verb called `name` says it was given.
+std::vector<std::string> given(const std::string& name, const std::vector<std::string>& args) {
+  for (const VerbRow& row : verb_table()) {
+    if (row.name == name) {
+      const std::unique_ptr<Verb> verb = row.make();
+      CLI::App app;
+      verb->add_options(app);
+      std::vector<std::string> reversed = separate_values(app, args);
+      std::reverse(reversed.begin(), reversed.end());
+      app.parse(std::move(reversed));
+      return given_flags(app);
+    }
+  }
+  return {};
+}
+
+TEST(IgnoredFlags, OnlyWhatIsOnTheCommandLineIsGivenByItsLongName) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(given("run", {"m", "-p", "x"}), Names{"--prompt"});
+  EXPECT_EQ(
+      given("run", {"m", "--cpu", "--top-k", "1", "--top-k", "2", "--seed=3", "--", "--device"}),
+      (Names{"--top-k", "--seed", "--no-gpu"}));
+  EXPECT_EQ(given("parity", {"m", "-n", "3"}), Names{"--decode"});
+}
+
+TEST(IgnoredFlags, NothingIsSaidOfFlagsWithAnEffect) {
+  const std::vector<std::string> all = {"--device",  "--prefill", "--vram",          "--revalidate",
+                                        "--threads", "--backend", "--prefill-chunk", "--exact",
+                                        "--decode",  "--context", "--gpu",           "--no-gpu"};
+  EXPECT_EQ(ignored_flags(all, RunFacts()), "");
+  RunFacts sampling;
+  sampling.sampling.temperature = 0.5;
+  sampling.sampling.presence_penalty = -1.0;
+  const std::vector<std::string> of_sampling = {"--temperature",
+                                                "--top-k",
+                                                "--top-p",
+                                                "--min-p",
+                                                "--seed",
+                                                "--repeat-penalty",
+                                                "--presence-penalty",
+                                                "--frequency-penalty",
+                                                "--repeat-last-n"};
+  EXPECT_EQ(ignored_flags(of_sampling, sampling), "");
+  sampling.sampling.temperature = 0.0;  // penalties move the likeliest token, too
+  EXPECT_EQ(ignored_flags(of_sampling, sampling),
+            "--top-k, --top-p, --min-p, --seed (at temperature 0 the likeliest token is always "
+            "taken)");
+}
+
+TEST(IgnoredFlags, AFlagIsNamedOnceWithTheFirstReasonAndOnlyWhereGiven) {
+  RunFacts facts;
+  facts.uses_gpu = false;
+  facts.gates_skipped = true;
+  EXPECT_EQ(ignored_flags(std::vector<std::string>{"--seed", "--revalidate", "--threads"}, facts),
+            "--revalidate (the CPU runs); --seed (at temperature 0 the likeliest token is always "
+            "taken)");
+  EXPECT_EQ(ignored_flags({}, facts), "");
+}
+
+// A flag that is renamed must not drop out of the table unnoticed.
+TEST(IgnoredFlags, EveryNameInTheTableIsAFlagOfSomeVerb) {
+  std::vector<std::string> all;
+  for (const VerbRow& row : verb_table()) {
+    const std::unique_ptr<Verb> verb = row.make();
+    CLI::App app;
+    verb->add_options(app);
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        all.push_back("--" + name);
+      }
+    }
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  RunFacts facts;
+  facts.uses_gpu = facts.uses_cpu = facts.runs_prompt = false;
+  facts.is_plan = facts.card_is_described = facts.is_serial = facts.gates_skipped = true;
+  facts.sampling.repeat_last_n = 0;
+  RunFacts likeliest = facts;
+  likeliest.sampling.temperature = 1.0;
+  likeliest.sampling.top_k = 1;
+  std::string found = ignored_flags(all, facts) + "; " + ignored_flags(all, likeliest);
+  for (const char* name :
+       {"--backend",       "--context",           "--decode",        "--device",
+        "--exact",         "--frequency-penalty", "--gpu",           "--min-p",
+        "--no-gpu",        "--prefill",           "--prefill-chunk", "--presence-penalty",
+        "--repeat-last-n", "--repeat-penalty",    "--revalidate",    "--seed",
+        "--temperature",   "--threads",           "--top-k",         "--top-p",
+        "--vram"}) {
+    EXPECT_TRUE(found.find(std::string(name) + ",") != found.npos ||
+                found.find(std::string(name) + " (") != found.npos)
+        << name << " in " << found;
   }
 }
 

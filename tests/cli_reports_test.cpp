@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cli/bench_report.h"
+#include "cli/file_type.h"
 #include "cli/parity_report.h"
 
 namespace apr::cli {
@@ -165,6 +166,18 @@ TEST(BenchReport, SharesAreOfBytesInDecodeAndOfProductsInPrompts) {
   EXPECT_EQ(prompt.share_of_bound({100e9, 0.0, "no products"}), 0.0);
   EXPECT_EQ(prompt.test.name(), "pp10 @ d7");
   EXPECT_EQ(decode.test.name(), "tg10");
+}
+
+TEST(FileType, HasTheNamesThatLlamaCppPrints) {
+  EXPECT_EQ(file_type_name(0), "all F32");
+  EXPECT_EQ(file_type_name(7), "Q8_0");
+  EXPECT_EQ(file_type_name(14), "Q4_K - Small");
+  EXPECT_EQ(file_type_name(15), "Q4_K - Medium");
+  EXPECT_EQ(file_type_name(19), "IQ2_XXS - 2.0625 bpw");
+  EXPECT_EQ(file_type_name(38), "MXFP4 MoE");
+  for (const uint64_t retired_or_unknown : {4ull, 5ull, 6ull, 33ull, 35ull, 1024ull, ~0ull}) {
+    EXPECT_EQ(file_type_name(retired_or_unknown), "");
+  }
 }
 
 TEST(BenchReport, TestsGoByDepthAndZerosAreNone) {

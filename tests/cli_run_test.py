@@ -36,7 +36,49 @@ class Run(Base):
                              (requested, ran, False))
             self.assertIn(backend["reason"], lines[0])
             self.assertEqual("runs on the CPU: " in lines[0], requested == "default" and ran == "cpu")
-            self.assertEqual(b"--device is ignored" in process.stderr, "--device" in flags)
+
+    def warning_of(self, *args, **env):
+        """The warning about flags without effect of an answered run; empty where there is none."""
+        process = run(*args, "--json", env=dict(os.environ, **env))
+        self.check(process, 0)
+        json.loads(process.stdout)
+        lines = [line for line in process.stderr.decode().splitlines() if "without effect" in line]
+        self.assertLessEqual(len(lines), 1, process.stderr)
+        self.assertTrue(all(line.startswith("warning: without effect: --") for line in lines), lines)
+        return "".join(lines)
+
+    def test_flags_without_effect_are_named_in_one_warning(self):
+        base = ["run", MODEL, "hi", "-n", "1", "--no-gpu"]
+        self.assertEqual(self.warning_of(*base, "--threads", "1", "--context", "99", "--prefill-chunk", "8"), "")
+        self.assertEqual(self.warning_of(*base, "--temperature", "0.5", "--top-p", "0.9", "--seed", "1"), "")
+        self.assertEqual(self.warning_of(*base, "--repeat-penalty", "1.1", "--repeat-last-n", "8"), "")
+        said = self.warning_of(*base, "--device", "1", "--revalidate", "--vram", "24G", "--prefill", "auto",
+                               "--top-k", "5", "--min-p=0.1", BATCHED_PREFILL="1")
+        for name in ("--device", "--revalidate", "--vram", "--prefill", "BATCHED_PREFILL", "--top-k", "--min-p"):
+            self.assertEqual(said.count(name), 1, said)
+        self.assertIn("(the CPU runs); ", said)
+        self.assertIn("--top-k, --min-p (at temperature 0 ", said)
+        self.assertIn("--temperature, --seed (--top-k 1 ",
+                      self.warning_of(*base, "--top-k", "1", "--temperature", "1", "--seed", "7"))
+        self.assertIn("--presence-penalty (--repeat-last-n 0 ",
+                      self.warning_of(*base, "--presence-penalty", "1", "--repeat-last-n", "0"))
+        self.assertIn("--repeat-last-n (no penalty ", self.warning_of(*base, "--repeat-last-n", "8"))
+        quiet = run(*base, "--device", "1", "--quiet")
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, b""))
+
+    def test_every_verb_names_flags_without_effect(self):
+        ids, out = self.temporary(b"[1, 2]"), self.temporary(None, "rows.f32")
+        for args, expected in (
+                (["bench", MODEL, "-p", "2", "-n", "0", "-r", "1", "--no-gpu", "--device", "1"], "--device (the CPU runs)"),
+                (["logits", MODEL, "--ids", ids, "--positions", "1", "--out", out, "--backend", "cpu", "--prefill",
+                  "serial"], "--prefill (the CPU runs)"),
+                (["parity", MODEL, "--no-gpu", "-p", "hi", "-n", "0", "--vram", "24G"], "--vram (the CPU runs)"),
+                (["parity", MODEL, "--no-gpu", "--tensors", "-n", "4"], "--decode (--tensors runs no prompt)"),
+                (["plan", MODEL, "--device", "1"], "--device (a plan needs no GPU)"),
+                (["plan", MODEL, "--exact"], "--exact (only --lowered depends on it)"),
+                (["plan", MODEL, "--lowered", "--gpu", "--backend", "cpu"], "--backend (--gpu overrides it)"),
+                (["fit", MODEL, "--vram", "24G", "--device", "1"], "--device (--vram or --free says which card is meant)")):
+            self.assertEqual(self.warning_of(*args), f"warning: without effect: {expected}")
 
     def test_verbose_says_more(self):
         process = run("run", MODEL, "--chat", EXAMPLE, "--verbose")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Keeps the layout true: includes follow the flow, architecture names stay in one file, files stay short.
+"""Keeps the layout true: includes follow the flow, architecture names stay in one file, files stay short, every row of
+the table of CUDA's functions is used, every kernel says what it reads and writes.
 
     layering_test.py [ROOT]         prints each violation in the tree at ROOT; exit 1 if there is one
     layering_test.py --self-test    plants one violation of each kind in a copy of the tree and expects each found
@@ -26,6 +27,12 @@ ARCH_FILES = {
     "src/tokenizer/pretokenize.h": "says which names exist",
     "include/apr/tokenizer.h": "says which names exist",
 }
+
+API_TABLE = "src/cuda/api_functions.inc"
+API_ROW = re.compile(r"^APR_API\(\w+, (\w+)\)", re.MULTILINE)
+API_USE = re.compile(r"\.(cu\w+|nvrtc\w+)")  # a member of the table
+
+KERNEL_FACTS = ("Reads", "Writes")  # what the comment at the head of each kernels/*.cu says
 
 MAX_LINES = 400
 # In line 1, or in line 2 after "#!".
@@ -74,13 +81,29 @@ def include_violations(root, path, lines):
     return found
 
 
+def cuda_violations(root, texts):
+    """What the table of CUDA's functions has and no file uses, and what the heads of kernels lack."""
+    found, used = [], set()
+    for path, text in texts.items():
+        used.update(API_USE.findall(text) if path.suffix in (".h", ".cpp") else ())
+    for name in API_ROW.findall((root / API_TABLE).read_text(encoding="utf-8")):
+        if name not in used:
+            found.append(f"{API_TABLE}: nothing uses {name}; remove the row")
+    for path, text in texts.items():
+        head = re.match(r"(//.*\n)*", text)[0]
+        found += [f"{path}: the comment at its head does not say what the kernel {fact.lower()} ({fact})"
+                  for fact in KERNEL_FACTS if path.suffix == ".cu" and not re.search(rf"\b{fact} ", head)]
+    return found
+
+
 def violations(root):
     """Lists every violation in the tree at root, one message each."""
-    found, named = [], set()
+    found, named, texts = [], set(), {}
     files = sorted(p.relative_to(root) for d in (*SOURCE_DIRS, "tests", "tools") for p in (root / d).rglob("*")
                    if p.is_file() and p.suffix in LONG_SUFFIXES)
     for path in files:
-        lines = (root / path).read_text(encoding="utf-8").splitlines()
+        texts[path] = (root / path).read_text(encoding="utf-8")
+        lines = texts[path].splitlines()
         first = lines[1:2] if lines[:1] and lines[0].startswith("#!") else lines[:1]
         if len(lines) > MAX_LINES and not LONG_REASON.match(first[0]):
             found.append(f"{path}: {len(lines)} lines, over {MAX_LINES}; split it, or let line 1 say why it is long")
@@ -94,6 +117,7 @@ def violations(root):
                     found.append(f"{path}:{number}: architecture name outside src/model/arch.cpp: {line.strip()}")
     found += [f"{path}: in ARCH_FILES, but names no architecture any more; remove the row"
               for path in sorted(ARCH_FILES) if (root / path).exists() and path not in named]
+    found += cuda_violations(root, texts)
     if not files:
         found.append(f"{root}: no source file found")
     return found
@@ -113,6 +137,8 @@ PLANTED = (  # file, text, what the message must say
     ("src/plan/planted.h", "struct Qwen35Mixer;\n", "src/plan/planted.h:1: architecture name"),
     ("src/model/planted.cpp", "// A file of many rows.\n" * 401, "src/model/planted.cpp: 401 lines"),
     ("tests/planted_test.cpp", "\n" * 401, "tests/planted_test.cpp: 401 lines"),
+    ("src/cuda/api_functions.inc", "APR_API(kRuntime, cudaUncalled)\n", "nothing uses cudaUncalled; remove the row"),
+    ("kernels/planted.cu", "// Computes  y\n// Reads     x\n\n// Writes   y\n", "what the kernel writes"),
 )
 HARMLESS = (  # file, text: must add no violation
     ("src/cli/fine.cpp", '#include "apr/gguf.h"\n#include <vector>\n#include "planted.h"\n// For Qwen3.5 and Qwen2.5.\n'),

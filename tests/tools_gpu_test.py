@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -118,6 +119,39 @@ class Scripts(unittest.TestCase):
         self.assertIn("- commit: abc123", text)
         self.assertEqual(text.count("llama-bench -m m.gguf"), 2)
         self.assertIn("apr bench m.gguf -p 512 -n 128 -d 0 -r 5 --json", text)
+
+    # A copy of compare.py, beside which "old" is the results.md that there was.
+    def compare_beside_results(self, ready, backend, *args):
+        shutil.copy(os.path.join(ROOT, "tools", "bench", "compare.py"), self.path("compare.py"))
+        with open(self.path("results.md"), "w", encoding="utf-8") as file:
+            file.write("old")
+        record = {"n_prompt": 8, "n_gen": 0, "n_depth": 0, "avg_ts": 2.0, "stddev_ts": 1.0, "model_type": "m", "gb_per_s": 1.0,
+                  "tflop_per_s": 2.0, "share_of_bound": None, "devices": "Chip", "bound_is": "measured", "backends": backend,
+                  "backend": {"ran": "it", "reason": "too small a card"}}
+        doctor = {"cuda": {"ready": ready, "reason": "no card", "remedy": "buy one"}}
+        self.program("apr", f"#!/bin/sh\ncase $1 in doctor) echo '{json.dumps(doctor)}' ;; "
+                     f"*) echo bench >> $CALLS; echo '{json.dumps([record])}' ;; esac\n")
+        process = subprocess.run([sys.executable, self.path("compare.py"), "--apr", self.path("apr"), *args, "m.gguf"],
+                                 env=dict(self.env, APR_COMMIT="abc"), capture_output=True, text=True, timeout=60)
+        with open(self.path("results.md"), encoding="utf-8") as file:
+            return process, file.read()
+
+    def test_compare_keeps_its_results_where_no_gpu_ran(self):
+        for ready, why in ((False, "no GPU: no card; buy one"), (True, "m.gguf ran on the CPU (too small a card)")):
+            process, results = self.compare_beside_results(ready, "CPU")
+            self.assertEqual((process.returncode, results), (1, "old"))
+            self.assertIn(why, process.stderr)
+            self.assertIn("--out FILE", process.stderr)
+            self.assertEqual(os.path.exists(self.path("calls")), ready)  # nothing is measured in vain
+
+    def test_compare_writes_what_a_gpu_did_and_any_file_that_is_named(self):
+        process, results = self.compare_beside_results(True, "CUDA")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertIn("| m | pp8 |", results)
+        process, results = self.compare_beside_results(False, "CPU", "--out", self.path("cpu.md"))
+        self.assertEqual((process.returncode, results), (0, "old"))
+        with open(self.path("cpu.md"), encoding="utf-8") as file:
+            self.assertIn("- device: Chip", file.read())
 
     def test_compare_without_llama_bench_says_so(self):
         text = self.compare()

@@ -5,12 +5,13 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
-#include <map>
 
 #include "apr/cuda.h"
 #include "apr/error.h"
 #include "apr/generate.h"
 #include "cli/bench_report.h"
+#include "cli/file_type.h"
+#include "cli/ignored_flags.h"
 #include "cli/interrupt.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
@@ -62,11 +63,10 @@ std::string utc_now() {
                      parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-// Sizes over the whole file; the type that most bytes have stands for the mix.
+// Sizes over the whole file.
 BenchModel describe(const std::string& path, const Model& model) {
   BenchModel bench;
   bench.path = path;
-  std::map<uint32_t, uint64_t> bytes_of_type;
   for (const GgufTensor& tensor : model.file().tensors()) {
     uint64_t n_elems = 1;
     for (const int64_t axis : tensor.shape) {
@@ -74,16 +74,12 @@ BenchModel describe(const std::string& path, const Model& model) {
     }
     bench.n_params += n_elems;
     bench.size_bytes += tensor.data.size();
-    bytes_of_type[tensor.type_id] += tensor.data.size();
   }
-  const auto most =
-      std::max_element(bytes_of_type.begin(), bytes_of_type.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
   const double billions = static_cast<double>(bench.n_params) / 1e9;
   bench.type = fmt::format(
       "{} {} {}", model.desc().arch,
       billions >= 1.0 ? fmt::format("{:.1f}B", billions) : fmt::format("{:.0f}M", billions * 1e3),
-      most == bytes_of_type.end() ? "" : find_quant_type(most->first)->name);
+      weight_types(model.file()));
   return bench;
 }
 
@@ -273,6 +269,7 @@ int BenchVerb::run() {
   const std::unique_ptr<Backend> backend = make_backend(model, engine_, choice, context, 1);
   progress.clear();
   announce(choice, *backend);
+  warn_of_ignored(given, run_facts(backend_, choice, backend.get()));
   if (used_gpu_ = choice.used_gpu(); speed.flops_per_s > 0.0 && !used_gpu_) {
     speed = measure(choice);  // the GPU could not run the model
   }

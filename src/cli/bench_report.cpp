@@ -144,15 +144,15 @@ nlohmann::ordered_json bench_json(const BenchSetup& setup, const BenchResult& re
 
 std::string bench_table(const BenchSetup& setup, const std::vector<BenchResult>& results) {
   std::string text = fmt::format(
-      "| {:<24} | {:>9} | {:>8} | {:<7} | {:>16} | {:>20} | {:>9} | {:>8} | {:>8} |\n", "model",
+      "| {:<30} | {:>9} | {:>8} | {:<7} | {:>16} | {:>20} | {:>9} | {:>8} | {:>8} |\n", "model",
       "size", "params", "backend", "test", "t/s", "GB/s", "TFLOP/s", "of bound");
   text +=
-      fmt::format("|{:-<26}|{:->10}:|{:->9}:|{:-<9}|{:->17}:|{:->21}:|{:->10}:|{:->9}:|{:->9}:|\n",
+      fmt::format("|{:-<32}|{:->10}:|{:->9}:|{:-<9}|{:->17}:|{:->21}:|{:->10}:|{:->9}:|{:->9}:|\n",
                   "", "", "", "", "", "", "", "", "");
   for (const BenchResult& result : results) {
     const double seconds = result.mean_ns() / kNsPerSecond;
     text += fmt::format(
-        "| {:<24} | {:>9} | {:>8} | {:<7} | {:>16} | {:>20} | {:>9.1f} | {:>8.2f} | {:>8} |\n",
+        "| {:<30} | {:>9} | {:>8} | {:<7} | {:>16} | {:>20} | {:>9.1f} | {:>8.2f} | {:>8} |\n",
         setup.model.type, format_bytes(setup.model.size_bytes),
         fmt::format("{:.2f} B", static_cast<double>(setup.model.n_params) / 1e9),
         setup.choice.used_gpu() ? "CUDA" : "CPU", result.test.name(),

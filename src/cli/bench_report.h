@@ -31,7 +31,7 @@ struct MachineSpeed {
 
 struct BenchModel {
   std::string path;  // as given
-  std::string type;  // architecture, parameters, the type that most bytes have
+  std::string type;  // architecture, parameters, weight_types
   uint64_t size_bytes = 0, n_params = 0;
 };
 

@@ -185,6 +185,7 @@ int run_command_line(const std::vector<std::string>& args, OutputFormat& format)
   if (!parse_flags(app, {args.begin() + 1, args.end()}, name, format)) {
     return 0;
   }
+  verb->given = given_flags(app);
   format = verb->output.format;
   if (verb->output.quiet && verb->output.verbose) {
     throw Error(ErrorCode::kUsage, "--quiet and --verbose contradict each other; give one of them");

@@ -6,6 +6,7 @@
 #include "apr/plan.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "cli/ignored_flags.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
 #include "cli/output.h"
@@ -146,6 +147,10 @@ int FitVerb::run() {
   options.exact = engine_.exact;
   options.prefill_path = engine_.prefill;
   const cuda::PrefillDecision decision = decide_prefill(plan, options, environment, facts);
+  RunFacts run;
+  run.is_serial = decision.choice.path == PrefillPath::kSerial;
+  run.card_is_described = engine_.vram_bytes > 0 || free_bytes_ > 0;
+  warn_of_ignored(given, run);
   Json json = {{"model", model_},
                {"context", engine_.context > 0 ? engine_.context : model.desc().context_length},
                {"vram_bytes", facts.total_bytes}};

@@ -33,6 +33,9 @@ struct ParityRecord {
   std::optional<double> min_cosine;   // of the guard
   int64_t positions = 0;              // judged by both
   std::string source = "not-judged";  // of the guard's verdict: "fresh", "receipt"
+  bool has_compared() const {         // the GPU with the CPU, in this run
+    return (status == "PASS" || status == "FAILED") && source != "receipt";
+  }
   nlohmann::ordered_json to_json() const;
 };
 

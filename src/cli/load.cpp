@@ -4,7 +4,6 @@
 
 #include "apr/cuda.h"
 #include "apr/error.h"
-#include "apr/fit.h"
 #include "apr/quant.h"
 #include "base/log.h"
 
@@ -15,27 +14,6 @@ extern const std::byte apr_demo_model_end[];
 }
 
 namespace apr::cli {
-
-namespace {
-
-// The flags and variables that were given and mean nothing on a CPU, as one text.
-std::string gpu_settings(const EngineOptions& engine) {
-  std::string names;
-  const auto add = [&names](bool is_given, const char* name) {
-    if (is_given) {
-      names += (names.empty() ? "" : ", ") + std::string(name);
-    }
-  };
-  const FitEnvironment environment = fit_environment();
-  const std::string fp8 = environment.fp8_prefill.value_or("");
-  add(engine.prefill.has_value(), "--prefill");
-  add(engine.vram_bytes > 0, "--vram");
-  add(environment.batched_prefill.has_value(), "BATCHED_PREFILL");
-  add(!fp8.empty() && fp8 != "0", "FP8_PREFILL");
-  return names;
-}
-
-}  // namespace
 
 nlohmann::ordered_json BackendChoice::to_json() const {
   return {{"requested", requested}, {"ran", ran}, {"fell_back", fell_back()}, {"reason", reason}};
@@ -50,9 +28,6 @@ BackendChoice choose_backend(const BackendOptions& options,
                 fmt::format("{} and --no-gpu contradict each other; give one of them", flag));
   }
   if (options.no_gpu || (options.backend == "cpu" && !is_forced)) {
-    if (options.device) {
-      log_note("--device is ignored: the CPU was asked for");
-    }
     return {"cpu", "cpu", options.no_gpu ? "asked for by --no-gpu" : "asked for by --backend cpu"};
   }
   const cuda::Readiness gpu = check_gpu();
@@ -128,9 +103,6 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
       choice.ran = "cpu";
       choice.reason = error.what();
     }
-  }
-  if (const std::string ignored = gpu_settings(engine); !ignored.empty()) {
-    log_note(fmt::format("ignored on the CPU: {}", ignored));
   }
   return make_cpu(model, engine, context, max_logit_rows);
 }

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "apr/error.h"
+#include "cli/ignored_flags.h"
 #include "cli/interrupt.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
@@ -153,6 +154,7 @@ int LogitsVerb::run() {
       make_backend(model, engine_, choice, context,
                    std::min(kMaxLogitRows, static_cast<int64_t>(wanted.size())));
   announce(choice, *backend);
+  warn_of_ignored(given, run_facts(backend_, choice, backend.get()));
   RowFile file(out_path_, static_cast<size_t>(desc.vocab_rows) * sizeof(float));
   Progress progress(output.quiet);
   LogitRowCallbacks callbacks;

@@ -137,6 +137,16 @@ void add_output(CLI::App& app, OutputOptions& output, bool has_ndjson) {
   app.set_version_flag("--version", std::string("apr ") + APR_VERSION, "Print the version");
 }
 
+std::vector<std::string> given_flags(const CLI::App& app) {
+  std::vector<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0 && !option->get_lnames().empty()) {
+      given.push_back("--" + option->get_lnames().front());
+    }
+  }
+  return given;
+}
+
 void add_backend(CLI::App& app, BackendOptions& backend) {
   add_switch(app, "--gpu", backend.gpu, "Run on the GPU or fail; overrides --backend cpu");
   add_switch(app, "--no-gpu,--cpu", backend.no_gpu, "Run on the CPU; never touch a GPU");

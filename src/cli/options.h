@@ -68,6 +68,9 @@ void add_backend(CLI::App& app, BackendOptions& backend);
 // --device and --list-devices, for verbs that only look.
 void add_devices(CLI::App& app, BackendOptions& backend);
 
+// The flags on the command line, each once, by its first long name: "--max-tokens".
+std::vector<std::string> given_flags(const CLI::App& app);
+
 // Thrown out of the parsing of flags by --list-devices, which needs no MODEL.
 struct ListDevicesCalled {};
 

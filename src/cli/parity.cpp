@@ -7,6 +7,7 @@
 
 #include "apr/error.h"
 #include "base/log.h"
+#include "cli/ignored_flags.h"
 #include "cli/interrupt.h"
 #include "cli/load.h"
 #include "cli/numbers.h"
@@ -65,6 +66,7 @@ class ParityVerb : public Verb {
   std::set<int64_t> judged_positions(int64_t n_prompt) const;
   std::unique_ptr<Backend> make_oracle(const Model& model, int64_t context) const;
   void check_options() const;
+  void warn_of_ignored(const BackendChoice& choice, const Backend* backend) const;
   template <class Report>
   int finish(const Report& report) const;
   int run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const;
@@ -205,6 +207,14 @@ void ParityVerb::check_options() const {
   }
 }
 
+// The CPU takes part in every comparison.
+void ParityVerb::warn_of_ignored(const BackendChoice& choice, const Backend* backend) const {
+  RunFacts facts = run_facts(backend_, choice, backend);
+  facts.uses_cpu = true;
+  facts.runs_prompt = !tensors_;
+  cli::warn_of_ignored(given, facts);
+}
+
 // Writes the report; the exit code.
 template <class Report>
 int ParityVerb::finish(const Report& report) const {
@@ -222,6 +232,7 @@ int ParityVerb::finish(const Report& report) const {
 
 int ParityVerb::run_tensors(const BackendChoice& choice, const std::atomic<bool>* cancel) const {
   const GgufFile file = open_model_file(model_);
+  warn_of_ignored(choice, nullptr);
   cpu::ThreadPool pool(engine_.n_threads > 0 ? engine_.n_threads : cpu::available_cores());
   Progress progress(output.quiet);
   const std::unique_ptr<TensorDecoder> decoder =
@@ -286,6 +297,7 @@ int ParityVerb::run() {
       make_backend(model, engine_, report.choice, context, n_rows);
   const std::unique_ptr<Backend> oracle = make_oracle(model, context);
   announce(report.choice, *backend);
+  warn_of_ignored(report.choice, backend.get());
   report.oracle = oracle->device_name();
   report.prefill_gemm = prefill_gemm_json(*backend);
   if (const std::string refusal = report.per_op_refusal(); per_op_ && !refusal.empty()) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apr/lower.h"
+#include "cli/ignored_flags.h"
 #include "cli/load.h"
 #include "cli/output.h"
 #include "cli/verb.h"
@@ -116,6 +117,11 @@ int PlanVerb::run() {
     readiness.ready = true;
     return readiness;
   });
+  RunFacts facts;
+  facts.gpu_overrides_backend = backend_.gpu && backend_.backend == "cpu";
+  facts.is_plan = true;
+  facts.is_lowered = lowered_;
+  warn_of_ignored(given, facts);
   const Model model(open_model_file(model_));
   const Plan plan = build_plan(model);
   Json json = {{"model", model_}};

@@ -10,6 +10,7 @@
 #include "apr/generate.h"
 #include "base/log.h"
 #include "cli/gates.h"
+#include "cli/ignored_flags.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/load.h"
@@ -59,6 +60,7 @@ class RunVerb : public Verb {
   std::vector<TokenId> prompt_ids(const Model& model, const Tokenizer& tokenizer,
                                   const std::string& text) const;
   bool thinking_for(const ChatFormat& format) const;
+  RunFacts facts(const BackendChoice& choice, const Admitted& admitted) const;
   int64_t context_for(const ModelDesc& desc, size_t n_prompt_tokens) const;
   void print_end(const RunReport& report, int64_t context, size_t n_printed_bytes) const;
 
@@ -186,6 +188,17 @@ int64_t RunVerb::context_for(const ModelDesc& desc, size_t n_prompt_tokens) cons
   return std::min(needed, desc.context_length);
 }
 
+// With gates both backends ran, whichever of them answers.
+RunFacts RunVerb::facts(const BackendChoice& choice, const Admitted& admitted) const {
+  RunFacts facts = run_facts(backend_, choice, admitted.backend.get());
+  if (admitted.parity.has_compared()) {
+    facts.uses_gpu = facts.uses_cpu = true;
+  }
+  facts.gates_skipped = admitted.parity.status == "skipped";
+  facts.sampling = generate_.sampling;
+  return facts;
+}
+
 int RunVerb::run() {
   BackendChoice choice = choose_backend(backend_);
   const std::atomic<bool>* cancel = catch_interrupts();
@@ -211,6 +224,7 @@ int RunVerb::run() {
   Admitted admitted = admit(request, choice);
   report.load_ms = ms_since(start);
   progress.clear();
+  warn_of_ignored(given, facts(choice, admitted));
 
   size_t n_printed_bytes = 0;
   int64_t n_tokens = 0;

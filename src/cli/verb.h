@@ -20,6 +20,7 @@ class Verb {
   virtual int run() = 0;
 
   OutputOptions output;
+  std::vector<std::string> given;  // the flags on the command line, as given_flags
 };
 
 std::unique_ptr<Verb> make_run_verb();

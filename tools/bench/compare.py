@@ -5,11 +5,13 @@
 
 LLAMA_BENCH names llama-bench (its libraries beside it); without it the column says "not run". llama-bench runs with
 flash attention, all layers on the GPU, at -ub 512 and 2048; of each test the better one counts. APR_COMMIT stands in
-for the commit where there is no git. The results file is written by this tool alone.
+for the commit where there is no git. The results file is written by this tool alone, and only with what a GPU did;
+--out names another file, which takes what a CPU did, too.
 """
 import argparse, datetime, json, os, shlex, subprocess, sys
 
 UBATCHES = (512, 2048)
+RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results.md")
 
 
 def output_of(command, env=None):
@@ -24,6 +26,19 @@ def first_line_of(*command):
         return subprocess.run(command, capture_output=True, check=True).stdout.decode().strip().splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         return ""
+
+
+def refuse(why):
+    """Ends the program with why results.md is not written."""
+    sys.exit(f"compare.py: {why}; {RESULTS} holds what a GPU did and stays as it is: run this on a machine with a GPU, or "
+             "name another file with --out FILE")
+
+
+def require_gpu(apr):
+    """Ends the program where apr has no GPU to run on, before anything is measured."""
+    cuda = json.loads(output_of([apr, "doctor", "--json"]))["cuda"]
+    if not cuda["ready"]:
+        refuse(f"no GPU: {cuda['reason']}; {cuda['remedy']}")
 
 
 def key_of(record):
@@ -75,16 +90,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--apr", default="build/apr")
-    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "results.md"))
+    parser.add_argument("--out", help="the file to write, also where no GPU ran; default: results.md beside this tool")
     parser.add_argument("--apr-flags", type=shlex.split, default=[], help="more flags of apr bench, as one text")
     for flag, default in (("-p", "512"), ("-n", "128"), ("-d", "0"), ("-r", "5")):
         parser.add_argument(flag, default=default)
     args = parser.parse_args()
+    if args.out is None:
+        require_gpu(args.apr)
+    out = RESULTS if args.out is None else args.out
     commands, rows, device, bound = [], [], "", ""
     for model in args.models:
         command, records = run_apr(args, model)
         commands.append(command)
         device, bound = records[0]["devices"], records[0]["bound_is"]
+        if args.out is None and records[0]["backends"] != "CUDA":  # --apr-flags, or the model did not fit
+            refuse(f"{model} ran on the CPU ({records[0]['backend']['reason']})")
         best = {}
         if os.environ.get("LLAMA_BENCH"):
             more, best = run_llama(args, model)
@@ -104,9 +124,9 @@ def main():
              "| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     lines += ["", "```", *(shlex.join(command) for command in commands), "```"]
-    with open(args.out, "w", encoding="utf-8") as file:
+    with open(out, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-    print(args.out)
+    print(out)
 
 
 if __name__ == "__main__":
