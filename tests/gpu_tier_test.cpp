@@ -19,6 +19,7 @@ namespace {
 using test::MoeStack;
 
 constexpr int64_t kTokenCounts[] = {1, 2, 3, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129};
+constexpr auto kOfOurKernels = std::span(kTokenCounts).first(std::size(kTokenCounts) - 1);
 constexpr int64_t kMostTokens = 129;
 using test::kGuard;
 
@@ -87,8 +88,9 @@ class Products {
   std::vector<std::unique_ptr<Projection>> projections_;
 };
 
-// All products of one matrix with every number of tokens.
-void check(Products& products, size_t idx, const MoeStack& matrix, HalfStore store) {
+// All products of one matrix with these numbers of tokens.
+void check(Products& products, size_t idx, const MoeStack& matrix, HalfStore store,
+           std::span<const int64_t> token_counts) {
   std::mt19937 random(3);
   const std::vector<float> x = test::tier_x(kMostTokens, matrix.n_cols, random);
   std::vector<test::Bounded> exact_w, rounded_w;  // [token, row]
@@ -101,7 +103,7 @@ void check(Products& products, size_t idx, const MoeStack& matrix, HalfStore sto
   }
   const DeviceBuffer x_device = test::to_device<float>(x);
   const int64_t ldc = matrix.n_rows + 5;
-  for (const int64_t n_tokens : kTokenCounts) {
+  for (const int64_t n_tokens : token_counts) {
     SCOPED_TRACE(fmt::format("{}, {}, {} tokens, seed 3", products.weight(idx).name,
                              store == HalfStore::kCached ? "kept" : "streamed", n_tokens));
     const bool exact = n_tokens <= kMostMatvecRowsTokens;  // weights are
@@ -146,11 +148,12 @@ TEST(GpuTier, ProductsOfEveryTypeAreWithinTheirBound) {
   }
   Products products(matrices);
   for (size_t idx = 0; idx < matrices.size(); ++idx) {
-    check(products, idx, matrices[idx], HalfStore::kCached);
+    check(products, idx, matrices[idx], HalfStore::kCached, kTokenCounts);
   }
 }
 
 // Tails of rows and columns, one unit and many, tiles that several blocks share and that none does.
+// Without the library's kernels: compute-sanitizer's racecheck cannot run them.
 TEST(GpuTier, ProductsOfEveryShapeAreWithinTheirBound) {
   APR_NEED_GPU();
   std::mt19937 random(2);
@@ -170,7 +173,7 @@ TEST(GpuTier, ProductsOfEveryShapeAreWithinTheirBound) {
   Products products(matrices);
   for (size_t idx = 0; idx < matrices.size(); ++idx) {
     for (const HalfStore store : {HalfStore::kCached, HalfStore::kStreamed}) {
-      check(products, idx, matrices[idx], store);
+      check(products, idx, matrices[idx], store, kOfOurKernels);
     }
   }
 }

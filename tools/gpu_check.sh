@@ -23,12 +23,13 @@ export APR_REQUIRE_GPU=1
 
 # The gpu tests, as the build files name them; the kernels' own among them go under the sanitizer.
 mapfile -t gpu_tests < <(sed -n 's/^ *apr_test(\(gpu_[a-z_0-9]*\) .*LABEL gpu.*/\1/p' tests/cuda_tests.cmake)
-sanitized=(gpu_rms_norm gpu_matvec gpu_attention gpu_moe gpu_projection gpu_dequant gpu_decode gpu_backend)
+sanitized=(gpu_rms_norm gpu_matvec gpu_attention gpu_moe gpu_projection gpu_tier gpu_dequant gpu_decode gpu_backend)
 tools=(memcheck racecheck initcheck)
 # Which of their tests: every kernel once, without those that only repeat it over many shapes.
 declare -A sanitized_filter=(
   [gpu_attention]='*LastKeySeen*:*GatesItsResult*:*RepeatsItsBits*:*AnyNumber*:GpuQueryPasses*'
   [gpu_projection]='-*GpuPrefillModes*'
+  [gpu_tier]='*EveryShape*'
   [gpu_decode]='GpuSampler.*-*IsFast*:*WholeVocabulary*'
   [gpu_backend]='*Decode*kmix:*ExactLogits*kmix:*Decode*qwen3moe_mix'
 )
