@@ -59,10 +59,10 @@ class Scripts(unittest.TestCase):
 
     def test_everything_passes_and_a_missing_sanitizer_is_said(self):
         lines = self.check(0, "m.gguf")
-        n_checks = 1 + len(self.gpu_tests) + 1 + 3 * 8 + 4
+        n_checks = 1 + len(self.gpu_tests) + 1 + 3 * 9 + 4
         self.assertEqual(len(lines), n_checks + 1)
         if not any(os.path.exists(f"/usr/local/cuda{v}/bin/compute-sanitizer") for v in ("", "-13.0")):
-            self.assertRegex(lines[-1], rf"^{n_checks - 24} passed, 0 failed, 24 not run, of {n_checks} checks")
+            self.assertRegex(lines[-1], rf"^{n_checks - 27} passed, 0 failed, 27 not run, of {n_checks} checks")
             self.assertIn("NOT RUN memcheck gpu_rms_norm", "\n".join(lines))
         self.assertIn("Card, sm_90a", lines[0])
         with open(self.path("calls"), encoding="utf-8") as file:
@@ -95,7 +95,7 @@ class Scripts(unittest.TestCase):
                      "racecheck*) echo '========= RACECHECK SUMMARY: 0 hazards displayed' ;;\n"
                      "*) echo '========= Error: Device not supported'; exit 1 ;; esac\n")
         lines = self.check(1, APR_CHECKS="sanitizer", COMPUTE_SANITIZER=self.path("sanitizer"))
-        self.assertRegex(lines[-1], r"^9 passed, 8 failed, 8 not run, of 25 checks")
+        self.assertRegex(lines[-1], r"^10 passed, 9 failed, 9 not run, of 28 checks")
         self.assertIn("2 errors", "\n".join(lines))
 
     def compare(self, **env):
