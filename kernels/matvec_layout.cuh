@@ -1,5 +1,6 @@
 // The shared memory of matvec_mma, laid out alike by host and device: the staged x, then a ring of
-// units (quant/device.cuh) for each warp, then the type's grid.
+// units (quant/device.cuh) for each warp, then the grid of the type. matvec_rows has the same
+// rings.
 #pragma once
 
 #include "quant/device.cuh"

@@ -26,14 +26,6 @@
 
 namespace apr {
 
-__device__ __forceinline__ const MatvecRowsPart& part_of(const MatvecRowsParams& p, int tile) {
-  int part = p.n_parts - 1;
-  while (tile < p.parts[part].first_tile) {
-    --part;
-  }
-  return p.parts[part];
-}
-
 template <class T, int kTiles>
 __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     matvec_rows(const __grid_constant__ MatvecRowsParams p) {
@@ -66,7 +58,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const uint8_t* next = nullptr;  // global: unit next_unit of the tile
   const auto start_tile = [&] {
     if (next_tile < p.n_tiles) {
-      const MatvecRowsPart& part = part_of(p, next_tile);
+      const ProductPart& part = part_of(p, next_tile);
       next_unit = first_unit;
       next =
           part.data +
@@ -106,7 +98,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
 
   int slot = 0;
   for (int tile = first_tile; tile < p.n_tiles; tile += tile_step) {
-    const MatvecRowsPart& part = part_of(p, tile);
+    const ProductPart& part = part_of(p, tile);
     const float up = power_to_f16(*part.largest).up;
     float sums[kTiles][4] = {};
 #pragma unroll 1

@@ -121,8 +121,8 @@ __device__ __forceinline__ void multiply_tile(const uint8_t* ring, const uint32_
   }
 }
 
-// Waits for the warps of a tile alone. The next tile's sums go to another buffer, so one barrier a
-// tile is enough.
+// Waits for the warps of a tile alone. Where the next tile's sums go to another buffer one such
+// barrier a tile is enough.
 __device__ __forceinline__ void wait_for_tile(int tile_slot, int n_col_warps) {
   if (n_col_warps == 1) {
     __syncwarp();

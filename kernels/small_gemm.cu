@@ -24,14 +24,6 @@ namespace apr {
 
 constexpr int kSmallGemmThreads = kSmallGemmWarps * kWarpSize;
 
-__device__ __forceinline__ const SmallGemmPart& part_of(const SmallGemmParams& p, int tile) {
-  int part = p.n_parts - 1;
-  while (tile < p.parts[part].first_tile) {
-    --part;
-  }
-  return p.parts[part];
-}
-
 // Starts copying the weights of an item: units of 16 rows, one or two warps each.
 template <class T>
 __device__ __forceinline__ void copy_tile(const SmallGemmParams& p, uint32_t to, int tile, int k) {
@@ -40,7 +32,7 @@ __device__ __forceinline__ void copy_tile(const SmallGemmParams& p, uint32_t to,
   const unsigned lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const unsigned unit_of_warp = warp & ((2u << p.row_warps_log2) - 1);
   const unsigned n_row_units = 2u << p.row_warps_log2, n_shares = 8u >> p.row_warps_log2;
-  const SmallGemmPart& part = part_of(p, tile);
+  const ProductPart& part = part_of(p, tile);
   const int unit = (tile - part.first_tile) * static_cast<int>(n_row_units) + unit_of_warp;
   if (unit * quant::kUnitRows < part.n_rows) {
     const uint8_t* from =
@@ -229,7 +221,7 @@ __global__ void __launch_bounds__(kSmallGemmThreads, 1)
     }
 
     const int tile = done % p.n_tiles, split = done / p.n_tiles;
-    const SmallGemmPart& part = part_of(p, tile);
+    const ProductPart& part = part_of(p, tile);
     const int first_row = ((tile - part.first_tile) * n_row_warps + row_warp) * 32;
     float* const products = p.products + split * p.split_stride + part.first_col;
 #pragma unroll

@@ -129,7 +129,7 @@ TEST_F(RunOnTheDouble, NamesFlagsWithoutEffect) {
   const Ran ran = run(serial);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_TRUE(
-      ran.said("\nwarning: without effect: --threads (the GPU alone runs); --revalidate "
+      ran.said("\nwarning: without effect: --threads (the GPU runs); --revalidate "
                "(SKIP_PARITY_GATE=1 compares nothing); --prefill-chunk (the prompt goes one "
                "token at a time)\n"))
       << ran.err;

@@ -34,7 +34,7 @@ struct TierRow {
   const char* reason;
   bool tensor_cores = true;
   int64_t shared_bytes = kHopperShared;
-  SmallGemmUse use = SmallGemmUse::kWhereFaster;
+  FewTokensUse use = FewTokensUse::kWhereFaster;
   bool few_registers = false;
 };
 
@@ -62,17 +62,17 @@ TEST(PrefillTier, DecodesBlocksForFewTokens) {
       {"Q4_K", kOf8b, 4, kStreamed, kMatvec, "", true, kAdaShared},
       {"Q4_K", kOf8b, 16, kStreamed, kFused, "", true, kAdaShared},
       {"Q8_0", kOf8b, 64, kStreamed, kLibrary, "too little shared memory", true, kAdaShared},
-      {"Q4_K", kTiny, 128, kCached, kFused, "", true, kHopperShared, SmallGemmUse::kWherePossible},
-      {"Q4_K", kTiny, 16, kCached, kMatvec, "", true, kHopperShared, SmallGemmUse::kWherePossible,
+      {"Q4_K", kTiny, 128, kCached, kFused, "", true, kHopperShared, FewTokensUse::kWherePossible},
+      {"Q4_K", kTiny, 16, kCached, kMatvec, "", true, kHopperShared, FewTokensUse::kWherePossible,
        true},
       {"Q4_K", kTiny, 17, kCached, kLibrary, "many tokens", true, kHopperShared,
-       SmallGemmUse::kWherePossible, true},
+       FewTokensUse::kWherePossible, true},
       {"Q4_K", kOf8b, 16, kCached, kLibrary, "too little shared memory", true, kAdaShared,
-       SmallGemmUse::kWherePossible, true},
+       FewTokensUse::kWherePossible, true},
       {"Q4_K", kTiny, 129, kCached, kLibrary, "many tokens", true, kHopperShared,
-       SmallGemmUse::kWherePossible},
+       FewTokensUse::kWherePossible},
       {"Q4_K", kOfGateUp, 1, kCached, kLibrary, "not wanted", true, kHopperShared,
-       SmallGemmUse::kNever},
+       FewTokensUse::kNever},
   };
   for (const TierRow& row : rows) {
     const TierChoice choice = choose_prefill_tier(
@@ -157,7 +157,7 @@ TEST(PrefillTier, IsDescribed) {
   const std::string cached = describe_tiers({&group, 1}, of);
   EXPECT_TRUE(cached.starts_with("matvec_rows to ") && cached.ends_with(", cuBLAS beyond"))
       << cached;
-  of.use = SmallGemmUse::kWherePossible;
+  of.use = FewTokensUse::kWherePossible;
   EXPECT_EQ(describe_tiers({&group, 1}, of),
             "matvec_rows to 16 tokens, small_gemm to 128, cuBLAS beyond");
   of.tensor_cores = false;
@@ -226,7 +226,7 @@ TEST(PrefillTier, MultipliesNeighboursOfATypeAtOnce) {
     Projection::Options options;
     options.max_rows = kMaxRows;
     options.store = {store, ""};
-    options.small_gemm = SmallGemmUse::kWherePossible;
+    options.few_tokens = FewTokensUse::kWherePossible;
     Projection projection(kernels, stream, device, weights, groups, options);
     EXPECT_NE(projection.report().tier.find("matvec_rows to "), std::string::npos);
     constexpr int64_t kLimit = kMostFusedTokens;

@@ -76,15 +76,15 @@ TEST_P(GateProbeOfEach, SeesTheKernelsOfLongPrompts) {
                                          }
                                        },
                                    .max_logit_rows = max_logit_rows});
-    const ProbeResult result = run_probe(*oracle, backend, {probe, true, 129}, nullptr);
+    const ProbeResult result = run_probe(*oracle, backend, {probe, true, {129}}, nullptr);
     ASSERT_FALSE(result.failure);
     ASSERT_EQ(result.positions.size(), 9U);
-    ASSERT_EQ(result.wide.size(), 8U);
+    ASSERT_EQ(result.batches.at(0).size(), 8U);
     for (const GatePosition& position : result.positions) {
       EXPECT_GE(position.cosine, 0.99999);
     }
     for (size_t position = 0; position < 8; ++position) {
-      EXPECT_NEAR(result.wide[position].cosine, position == 7 ? 0.7 : 1.0, 1e-5);
+      EXPECT_NEAR(result.batches[0][position].cosine, position == 7 ? 0.7 : 1.0, 1e-5);
     }
     EXPECT_EQ(backend.n_past(), 0);
     EXPECT_EQ(result.wrong_route, "");
@@ -102,22 +102,20 @@ TEST_P(GateProbeOfEach, SeesTheKernelsOfFewTokens) {
                                          }
                                        },
                                    .max_logit_rows = max_logit_rows});
-    const ProbeResult result =
-        run_probe(*oracle, backend,
-                  {.ids = probe, .with_decode = true, .batch_rows = 30, .few_rows = 8}, nullptr);
+    const ProbeResult result = run_probe(
+        *oracle, backend, {.ids = probe, .with_decode = true, .batch_rows = {8, 30}}, nullptr);
     ASSERT_FALSE(result.failure);
-    ASSERT_EQ(result.few.size(), 8U);
+    ASSERT_EQ(result.batches.size(), 2U);
+    ASSERT_EQ(result.batches[0].size(), 8U);
     for (size_t position = 0; position < 8; ++position) {
-      EXPECT_NEAR(result.few[position].cosine, position == 5 ? 0.7 : 1.0, 1e-5);
+      EXPECT_NEAR(result.batches[0][position].cosine, position == 5 ? 0.7 : 1.0, 1e-5);
     }
-    EXPECT_FALSE(judge_guard(result.positions, {}, result.wide).rejected);
-    EXPECT_EQ(judge_guard(result.positions, {}, result.wide).n_judged, 20 + 19);
+    const auto wide = std::span(result.batches).last(1);
+    EXPECT_FALSE(judge_guard(result.positions, wide).rejected);
+    EXPECT_EQ(judge_guard(result.positions, wide).n_judged, 20 + 19);
     EXPECT_EQ(backend.n_past(), 0);
     EXPECT_EQ(result.wrong_route, "");
   }
-  // A probe as short as that is such a batch itself.
-  const auto oracle = cpu(), backend = cpu();
-  EXPECT_TRUE(run_probe(*oracle, *backend, {.ids = ids(8), .few_rows = 8}, nullptr).few.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, GateProbeOfEach,
@@ -190,7 +188,7 @@ TEST_F(GateProbeOfOne, AnswersABackendThatCannotBeReset) {
                              }
                            }});
     const ProbeResult result =
-        run_probe(*oracle, backend, {.ids = ids(12), .batch_rows = 30, .few_rows = 8}, nullptr);
+        run_probe(*oracle, backend, {.ids = ids(12), .batch_rows = {8, 30}}, nullptr);
     ASSERT_TRUE(result.failure) << n_good;
     EXPECT_STREQ(result.failure->what(), "planted");
     EXPECT_EQ(oracle->n_past(), 0);

@@ -164,15 +164,30 @@ TEST(Guard, ProbesTheEndOfThePrompt) {
 TEST(Guard, JudgesTheOtherBatchesToo) {
   const std::vector<GatePosition> good = {position(1.0), position(0.99), position(0.99)};
   const std::vector<GatePosition> bad = {position(0.0), position(0.99), position(0.5)};
-  const GuardVerdict verdict = judge_guard(good, bad);
+  const auto judge = [](const auto& positions, std::vector<std::vector<GatePosition>> batches) {
+    return judge_guard(positions, batches);
+  };
+  const GuardVerdict verdict = judge(good, {bad});
   EXPECT_TRUE(verdict.rejected);
   EXPECT_EQ(verdict.first_bad, 2);
   EXPECT_EQ(verdict.n_judged, 4);
   EXPECT_EQ(verdict.min_cosine, 0.5);
-  EXPECT_EQ(judge_guard(bad, good).first_bad, 2);
-  EXPECT_FALSE(judge_guard(good, good, good).rejected);
-  EXPECT_EQ(judge_guard(good, good, bad).first_bad, 2);
-  EXPECT_EQ(judge_guard(good, good, bad).n_judged, 6);
+  EXPECT_EQ(judge(bad, {good}).first_bad, 2);
+  EXPECT_FALSE(judge(good, {good, good}).rejected);
+  EXPECT_EQ(judge(good, {good, bad}).first_bad, 2);
+  EXPECT_EQ(judge(good, {good, bad}).n_judged, 6);
+}
+
+// A probe as short as a batch of few is such a batch itself.
+TEST(Guard, RunsBatchesWhoseKernelsTheProbeDoesNot) {
+  using Batches = std::vector<int64_t>;
+  EXPECT_EQ(guard_batches(64, 64, 2048), (Batches{8, 16}));
+  EXPECT_EQ(guard_batches(64, 150, 2048), (Batches{8, 16, 150}));
+  EXPECT_EQ(guard_batches(64, 9000, 2048), (Batches{8, 16, 192}));
+  EXPECT_EQ(guard_batches(16, 16, 2048), Batches{8});
+  EXPECT_EQ(guard_batches(8, 8, 2048), Batches{});
+  EXPECT_EQ(guard_batches(64, 9000, 12), Batches{8});
+  EXPECT_EQ(guard_batches(64, 9000, 1), Batches{});
 }
 
 TEST(Guard, StandsForThePromptInABatchOfItsKernels) {

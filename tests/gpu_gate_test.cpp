@@ -213,6 +213,15 @@ TEST_F(GpuGate, SeesAFaultOfAShortPromptsProducts) {
   expect_refusal(14, "validated via batched prefill", kShort, {"--prefill", "streamed"});
 }
 
+// A prompt of 64 tokens and more also stands for shorter ones, whose kernels others are.
+TEST_F(GpuGate, SeesAFaultOfFewTokensBehindALongPrompt) {
+  for (const char* kernel : {".8", ".16"}) {
+    const FaultyRows faulty("matvec_rows.", kernel);
+    ASSERT_GT(faulty.n_faulty(), 0);
+    expect_refusal(14, "validated via batched prefill", long_prompt(), {"--prefill", "streamed"});
+  }
+}
+
 TEST_F(GpuGate, SeesAFaultOfALongPromptsWeights) {
   const FaultyRows faulty("dequant.", ".f16");
   ASSERT_GT(faulty.n_faulty(), 0);

@@ -68,7 +68,7 @@ class Products {
       Projection::Options options;
       options.max_rows = kMostTokens;
       options.store = {store, store == HalfStore::kCached ? "" : "a test wants it"};
-      options.small_gemm = SmallGemmUse::kWherePossible;
+      options.few_tokens = FewTokensUse::kWherePossible;
       projections_.push_back(
           std::make_unique<Projection>(*kernels_, stream_, device_, *on_device_, groups, options));
     }
@@ -203,7 +203,7 @@ TEST_P(GpuTierPrefill, LogitsAreNearThoseOfExactMode) {
   options.exact = true;
   CudaBackend exact(model, options);
   options.exact = false;
-  options.small_gemm_always = true;
+  options.few_tokens_always = true;
   for (const PrefillPath path : {PrefillPath::kBatched, PrefillPath::kStreamed}) {
     options.prefill_path = path;
     CudaBackend backend(model, options);

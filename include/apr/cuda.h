@@ -36,8 +36,9 @@ struct CudaBackendOptions {
   // Memory of the card that is decided for; 0: the real one's. The decision sees no more free
   // memory than such a card has.
   uint64_t vram_bytes = 0;
-  // small_gemm multiplies few tokens of a prefill wherever it can, not where it is faster.
-  bool small_gemm_always = false;
+  // Few tokens of a prefill are multiplied straight from quants wherever that can be, not where it
+  // is faster.
+  bool few_tokens_always = false;
 };
 
 // What of `model` has no kernel on the GPU: "blk.0.ffn_moe (moe_ffn, layer 0) has no GPU kernel

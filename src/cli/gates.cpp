@@ -212,7 +212,7 @@ bool Gates::pass_guard(Backend& oracle) {
     return stop_on_failure(result, guarded_.size());
   }
   const char* path = path_name();  // a rebuild that fails leaves no backend
-  GuardVerdict verdict = judge_guard(result.positions, result.few, result.wide);
+  GuardVerdict verdict = judge_guard(result.positions, result.batches);
   if (may_retry_without_fp8(verdict, is_batched(), backends_.runs_fp8(*backend_))) {
     EngineOptions without = engine_;
     without.fp8_prefill_off = true;
@@ -223,7 +223,7 @@ bool Gates::pass_guard(Backend& oracle) {
       if (result.failure) {
         return stop_on_failure(result, guarded_.size());
       }
-      verdict = judge_guard(result.positions, result.few, result.wide);
+      verdict = judge_guard(result.positions, result.batches);
       choice_.reason += "; FP16 products, as FP8 fails parity";
     }
   }
@@ -250,8 +250,11 @@ ProbeResult Gates::probe(Backend& oracle, std::span<const TokenId> ids, bool wit
   Probe probe;
   probe.ids = ids;
   probe.with_decode = with_decode;
-  probe.batch_rows = with_decode ? batch_rows() : 0;
-  probe.few_rows = with_decode && backend_->max_rows() >= kFewRows ? kFewRows : 0;
+  if (with_decode) {
+    probe.batch_rows =
+        guard_batches(static_cast<int64_t>(ids.size()),
+                      static_cast<int64_t>(request_.prompt.size()), backend_->max_rows());
+  }
   probe.exact = engine_.exact;
   probe.on_start = [&](const char* whose) {
     request_.progress.show(fmt::format("validating once: {} token{} on the {}", ids.size(),
@@ -311,6 +314,7 @@ void Gates::refuse(ErrorCode code, const std::string& message) const {
 void Gates::use_cpu(const std::string& reason) {
   backend_.reset();
   choice_.ran = "cpu";
+  choice_.gpu_was_tried = true;
   choice_.reason = reason;
   backend_ = make_cpu(request_.model, engine_, request_.context, 1, kOracleKernels);
 }
@@ -375,6 +379,7 @@ void leave_gpu(const GateRequest& request, BackendChoice& choice, Admitted& admi
     }
     admitted.backend.reset();
     choice.ran = "cpu";
+    choice.gpu_was_tried = true;
     choice.reason = error.what();
   }
   admitted.backend = make_cpu(request.model, request.engine, request.context, 1);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <sstream>
 
 #include "apr/cuda.h"
 #include "apr/fit.h"
@@ -24,17 +26,28 @@ bool has_no_penalty(const SamplingParams& sampling) {
 
 // Of two rows that apply the first one counts.
 constexpr IgnoredRow kIgnoredRows[] = {
-    {" --decode --context --prefill --prefill-chunk --vram BATCHED_PREFILL FP8_PREFILL ",
+    {" --decode --context --prefill --prefill-chunk --vram BATCHED_PREFILL FP8_PREFILL "
+     "APR_QWEN35_PREFILL_GEMM APR_QWEN35_PREFILL_ATTENTION ",
      [](const RunFacts& facts) { return !facts.runs_prompt; }, "--tensors runs no prompt"},
     {" --device ", [](const RunFacts& facts) { return facts.is_plan; }, "a plan needs no GPU"},
     {" --gpu --no-gpu --backend --prefill-chunk --exact ",
      [](const RunFacts& facts) { return facts.is_plan && !facts.is_lowered; },
      "only --lowered depends on it"},
+    {" --exact ",
+     [](const RunFacts& facts) { return facts.is_plan && facts.is_lowered && !facts.uses_gpu; },
+     "only a GPU's plan depends on it"},
     {" --device ", [](const RunFacts& facts) { return facts.card_is_described; },
      "--vram or --free says which card is meant"},
-    {" --device --prefill --vram --revalidate BATCHED_PREFILL FP8_PREFILL ",
-     [](const RunFacts& facts) { return !facts.uses_gpu; }, "the CPU runs"},
-    {" --threads ", [](const RunFacts& facts) { return !facts.uses_cpu; }, "the GPU alone runs"},
+    {" --device ", [](const RunFacts& facts) { return !facts.uses_gpu && facts.cpu_was_asked; },
+     "the CPU runs"},
+    {" --prefill --vram BATCHED_PREFILL FP8_PREFILL APR_QWEN35_PREFILL_GEMM "
+     "APR_QWEN35_PREFILL_ATTENTION ",
+     [](const RunFacts& facts) {
+       return !facts.uses_gpu && !facts.gpu_was_tried && !facts.is_plan;
+     },
+     "the CPU runs"},
+    {" --revalidate ", [](const RunFacts& facts) { return !facts.uses_gpu; }, "the CPU runs"},
+    {" --threads ", [](const RunFacts& facts) { return !facts.uses_cpu; }, "the GPU runs"},
     {" --backend ", [](const RunFacts& facts) { return facts.gpu_overrides_backend; },
      "--gpu overrides it"},
     {" --revalidate ", [](const RunFacts& facts) { return facts.gates_skipped; },
@@ -63,6 +76,8 @@ RunFacts run_facts(const BackendOptions& options, const BackendChoice& choice,
   RunFacts facts;
   facts.uses_gpu = choice.used_gpu();
   facts.uses_cpu = !choice.used_gpu();
+  facts.cpu_was_asked = choice.requested == "cpu";
+  facts.gpu_was_tried = choice.gpu_was_tried;
   facts.gpu_overrides_backend = options.gpu && options.backend == "cpu";
   const auto prefill = backend != nullptr ? cuda::prefill_facts(*backend) : std::nullopt;
   facts.is_serial = prefill && prefill->path == prefill_path_name(PrefillPath::kSerial);
@@ -91,6 +106,17 @@ std::string ignored_flags(std::span<const std::string> given, const RunFacts& fa
   return all;
 }
 
+std::vector<std::string> ignorable_flags() {
+  std::vector<std::string> all;
+  for (const IgnoredRow& row : kIgnoredRows) {
+    std::istringstream names{std::string(row.names)};
+    for (std::string name; names >> name;) {
+      all.push_back(name);
+    }
+  }
+  return all;
+}
+
 void warn_of_ignored(std::vector<std::string> given, const RunFacts& facts) {
   const FitEnvironment environment = fit_environment();
   const std::string fp8 = environment.fp8_prefill.value_or("");
@@ -99,6 +125,11 @@ void warn_of_ignored(std::vector<std::string> given, const RunFacts& facts) {
   }
   if (!fp8.empty() && fp8 != "0") {
     given.push_back("FP8_PREFILL");
+  }
+  for (const char* name : {"APR_QWEN35_PREFILL_GEMM", "APR_QWEN35_PREFILL_ATTENTION"}) {
+    if (std::getenv(name) != nullptr) {
+      given.emplace_back(name);
+    }
   }
   if (const std::string ignored = ignored_flags(given, facts); !ignored.empty()) {
     log_warning("without effect: " + ignored);

@@ -14,6 +14,8 @@ namespace apr::cli {
 // What of a run decides which flags count; the defaults: all do.
 struct RunFacts {
   bool uses_gpu = true, uses_cpu = true;  // to answer, or to judge the other's answer
+  bool cpu_was_asked = false;             // by a flag
+  bool gpu_was_tried = false;             // and left: flags of a GPU had their effect
   bool runs_prompt = true;                // not so: apr parity --tensors
   bool is_serial = false;                 // a GPU takes the prompt a token at a time
   bool gates_skipped = false;             // SKIP_PARITY_GATE=1
@@ -31,7 +33,10 @@ RunFacts run_facts(const BackendOptions& options, const BackendChoice& choice,
 // empty where all have one. A flag without effect for two reasons is named with one of them.
 std::string ignored_flags(std::span<const std::string> given, const RunFacts& facts);
 
-// Says so in one warning, also of the variables in the environment that only a GPU heeds.
+// Every flag and variable that ignored_flags knows.
+std::vector<std::string> ignorable_flags();
+
+// Says so in one warning, also of variables in the environment that only a GPU's prefill heeds.
 void warn_of_ignored(std::vector<std::string> given, const RunFacts& facts);
 
 }  // namespace apr::cli

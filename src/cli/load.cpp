@@ -101,6 +101,7 @@ std::unique_ptr<Backend> make_backend(const Model& model, const EngineOptions& e
                              fmt::format("{}; --no-gpu runs on the CPU", error.what()));
       }
       choice.ran = "cpu";
+      choice.gpu_was_tried = true;
       choice.reason = error.what();
     }
   }

@@ -21,7 +21,8 @@ struct BackendChoice {
   std::string requested;  // "gpu", "cpu", "default"
   std::string ran;        // "gpu", "cpu"
   std::string reason;
-  int device = 0;  // of the GPU
+  int device = 0;              // of the GPU
+  bool gpu_was_tried = false;  // and left, where the CPU ran
   bool used_gpu() const { return ran == "gpu"; }
   // Only a forced backend can fall back; one that is not forced runs where it says.
   bool fell_back() const { return requested == "gpu" && !used_gpu(); }

@@ -24,6 +24,7 @@ class PlanVerb : public Verb {
   int run() override;
 
  private:
+  bool is_for_gpu() const { return backend_.gpu || backend_.backend == "cuda"; }
   Target target(Phase phase) const;
 
   std::string model_;
@@ -44,12 +45,11 @@ void PlanVerb::add_options(CLI::App& app) {
 Target PlanVerb::target(Phase phase) const {
   Target target;
   target.phase = phase;
-  const bool for_gpu = backend_.gpu || backend_.backend == "cuda";
-  target.backend = for_gpu ? BackendKind::kCuda : BackendKind::kCpu;
-  target.f16_rows = for_gpu && phase == Phase::kPrefill && !engine_.exact;
+  target.backend = is_for_gpu() ? BackendKind::kCuda : BackendKind::kCpu;
+  target.f16_rows = is_for_gpu() && phase == Phase::kPrefill && !engine_.exact;
   target.max_rows = phase == Phase::kDecode      ? 1
                     : engine_.prefill_chunk != 0 ? engine_.prefill_chunk
-                    : for_gpu                    ? kDefaultGpuChunk
+                    : is_for_gpu()               ? kDefaultGpuChunk
                                                  : kDefaultChunk;
   return target;
 }
@@ -121,6 +121,7 @@ int PlanVerb::run() {
   facts.gpu_overrides_backend = backend_.gpu && backend_.backend == "cpu";
   facts.is_plan = true;
   facts.is_lowered = lowered_;
+  facts.uses_gpu = is_for_gpu();
   warn_of_ignored(given, facts);
   const Model model(open_model_file(model_));
   const Plan plan = build_plan(model);

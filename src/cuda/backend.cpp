@@ -193,8 +193,8 @@ CudaBackend::CudaBackend(const Model& model, const CudaBackendOptions& options)
   const bool is_fp8 = decision_.gemm == PrefillGemm::kFp8;
   Projection::Options projection{is_fp8 ? PrefillGemm::kFp8 : requested_gemm(options),
                                  options.exact, max_rows(), unmapped_bytes};
-  projection.small_gemm =
-      options.small_gemm_always ? SmallGemmUse::kWherePossible : SmallGemmUse::kWhereFaster;
+  projection.few_tokens =
+      options.few_tokens_always ? FewTokensUse::kWherePossible : FewTokensUse::kWhereFaster;
   if (decision_.choice.path == PrefillPath::kStreamed) {
     projection.store = {HalfStore::kStreamed, decision_.choice.reason};
   }

@@ -59,6 +59,11 @@ class CudaBackend final : public Backend {
     int64_t n_kernels = 0;
   };
 
+  struct PrefillGraph {
+    GraphExec exec;          // null: launched kernel by kernel
+    int64_t n_launched = 0;  // times, so far
+  };
+
   // An answer whose tokens are chosen on the device (decode.cpp).
   struct Decoding {
     bool active = false;
@@ -120,9 +125,9 @@ class CudaBackend final : public Backend {
   DeviceBuffer workspace_, step_state_;
   std::vector<VirtualRange> k_cache_, v_cache_;  // [n_states]
   PinnedBuffer host_step_, host_logits_;
-  std::unique_ptr<DeviceSampler> sampler_;       // null: a vocabulary that it cannot take
-  std::map<int, StepGraph> decode_graphs_;       // by sampler kind, 0: none
-  std::map<int64_t, StepGraph> prefill_graphs_;  // by tokens; no exec: met once
+  std::unique_ptr<DeviceSampler> sampler_;          // null: a vocabulary that it cannot take
+  std::map<int, StepGraph> decode_graphs_;          // by sampler kind, 0: none
+  std::map<int64_t, PrefillGraph> prefill_graphs_;  // by tokens
   std::array<Event, kOutcomeSlots> step_done_;
   Decoding decoding_;
   int64_t graph_kernels_ = 0;

@@ -17,8 +17,8 @@ constexpr int64_t kStaticSharedBytes = 5 * 1024;  // of matvec_mma, and what the
 struct MatvecSplit {
   int n_col_warps;  // that share the columns of 16 rows; a power of two
   uint32_t n_blocks;
-  int64_t
-      n_rounds;  // of units (16 rows by 256 columns) that a warp takes, the ends of tiles included
+  // Of units (16 rows by 256 columns) that a warp takes, the ends of tiles included.
+  int64_t n_rounds;
 };
 
 // The split that takes the fewest rounds: n_tiles tiles of 16 rows, n_units units a row, on n_sm

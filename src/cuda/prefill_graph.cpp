@@ -1,8 +1,12 @@
 // A prefill of few tokens is a graph as a decode step is: its kernels are so short that launching
 // them one by one takes the host longer than running them takes the device. Kernels read the
 // position from device memory, so one graph serves every prefill of so many tokens.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "apr/error.h"
+#include "base/log.h"
 #include "cuda/backend.h"
 #include "cuda/error.h"
 
@@ -19,8 +23,9 @@ int64_t CudaBackend::n_prefill_graphs() const {
                        [](const auto& graph) { return graph.second.exec.get() != nullptr; });
 }
 
-// Query passes of cuBLAS take the position from the host, and so does the choice of logit rows: of
-// the others' ends there is one, the last row.
+// Query passes take the position from the host, so a graph of them would keep it, and logit rows
+// are chosen there, too: of others than the last none is kept. Other products than f16 are for
+// comparison.
 bool CudaBackend::has_prefill_graph(const Step& step) const {
   const AttentionPath attention = attention_->choice(step.n_tokens).path;
   return options_.graphs && observer_ == nullptr && step.n_tokens > 1 &&
@@ -29,16 +34,20 @@ bool CudaBackend::has_prefill_graph(const Step& step) const {
          step.logit_rows.size() == 1 && step.logit_rows[0] == step.n_tokens - 1;
 }
 
-// The second prefill of a size is captured: making a graph costs as much as some launches save.
+// The second prefill of a size is captured: making a graph costs as much as some launches save. One
+// that cannot be made, for memory say, is not tried again.
 void CudaBackend::replay_prefill(const Step& step) {
-  const auto [found, is_first] = prefill_graphs_.try_emplace(step.n_tokens);
-  if (is_first) {
-    return launch_stages(step);
+  PrefillGraph& graph = prefill_graphs_[step.n_tokens];
+  if (graph.exec.get() == nullptr && graph.n_launched++ == 1) {
+    try {
+      graph.exec = instantiate(capture_graph(stream_, [&] { launch_stages(step); }));
+    } catch (const Error& error) {
+      log_note(fmt::format("prefills of {} tokens are launched kernel by kernel: {}", step.n_tokens,
+                           error.what()));
+    }
   }
-  StepGraph& graph = found->second;
   if (graph.exec.get() == nullptr) {
-    const Graph captured = capture_graph(stream_, [&] { launch_stages(step); });
-    graph = {instantiate(captured), count_kernel_nodes(captured)};
+    return launch_stages(step);
   }
   APR_CUDA(api().cudaGraphLaunch(graph.exec.get(), stream_.get()));
 }

@@ -158,7 +158,7 @@ MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
 }
 
 TierChoice choose_prefill_tier(const TierCase& of) {
-  if (of.use == SmallGemmUse::kNever) {
+  if (of.use == FewTokensUse::kNever) {
     return {PrefillTier::kLibrary, "not wanted"};
   }
   if (!of.tensor_cores) {
@@ -183,7 +183,7 @@ TierChoice choose_prefill_tier(const TierCase& of) {
     choice.tier = PrefillTier::kFused;
     ns = choice.fused.ns;
   }
-  if (of.use == SmallGemmUse::kWhereFaster && ns >= library_ns(of.product, of.store)) {
+  if (of.use == FewTokensUse::kWhereFaster && ns >= library_ns(of.product, of.store)) {
     return {PrefillTier::kLibrary, "decoding takes longer"};
   }
   return choice;
@@ -208,15 +208,17 @@ std::string describe_tiers(std::span<const ProjectionGroup> groups, TierCase of)
   of.product.n_cols = largest->n_cols;
   of.product.most_splits = kMostSplits;
   std::string tiers;
-  int64_t last = 0;  // tokens of who is named last
-  std::string_view why_library;
+  int64_t last = 0;              // tokens of who is named last
+  std::string_view why_library;  // for the fewest tokens it takes
   for (const auto& [tier, name] : {std::pair{PrefillTier::kMatvec, "matvec_rows"},
                                    std::pair{PrefillTier::kFused, "small_gemm"}}) {
     int64_t most = 0;
     for (of.product.n_tokens = 1; of.product.n_tokens <= kMostFusedTokens; ++of.product.n_tokens) {
       const TierChoice choice = choose_prefill_tier(of);
       most = choice.tier == tier ? of.product.n_tokens : most;
-      why_library = choice.tier == PrefillTier::kLibrary ? choice.reason : why_library;
+      if (choice.tier == PrefillTier::kLibrary && why_library.empty()) {
+        why_library = choice.reason;
+      }
     }
     if (most > last) {
       tiers += fmt::format("{} to {}{}, ", name, most, tiers.empty() ? " tokens" : "");

@@ -53,7 +53,7 @@ enum class PrefillTier {
   kLibrary,  // cuBLAS
 };
 
-enum class SmallGemmUse { kNever, kWhereFaster, kWherePossible };
+enum class FewTokensUse { kNever, kWhereFaster, kWherePossible };
 
 constexpr int64_t kMostFusedTokens = 128;
 
@@ -61,7 +61,7 @@ struct TierCase {
   TierProduct product;
   HalfStore store = HalfStore::kCached;
   bool tensor_cores = true;  // sm_80 and later
-  SmallGemmUse use = SmallGemmUse::kWhereFaster;
+  FewTokensUse use = FewTokensUse::kWhereFaster;
   // From sm_100 on ptxas has too few registers for small_gemm.
   bool few_registers = false;
 };

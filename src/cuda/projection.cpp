@@ -59,8 +59,8 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
   if (mode_ == PrefillGemm::kFp8) {
     e4m3_.emplace(stream, cublas_workspace_);
   }
-  if (scales_rows(mode_) && options.small_gemm != SmallGemmUse::kNever) {
-    small_gemm_.emplace(kernels, stream, device, weights, options.small_gemm);
+  if (scales_rows(mode_) && options.few_tokens != FewTokensUse::kNever) {
+    few_tokens_.emplace(kernels, stream, device, weights, options.few_tokens);
   }
   if (scales_rows(mode_)) {
     HalfStoreChoice choice = options.store;
@@ -75,8 +75,8 @@ Projection::Projection(const KernelLibrary& kernels, const Stream& stream,
       report_.reason += (report_.reason.empty() ? "" : "; ") + choice.reason;
     }
   }
-  if (small_gemm_) {
-    report_.tier = small_gemm_->describe(groups, half_store_);
+  if (few_tokens_) {
+    report_.tier = few_tokens_->describe(groups, half_store_);
   }
   allocate(groups, options.most_scratch_bytes);
 }
@@ -149,7 +149,7 @@ void Projection::project_scaled(const ProjectionArgs& args) {
   const ScaledRows rows = scale_rows(args.x, args.n_tokens, weight.n_cols, e4m3);
   // E4M3 products have padded rows, and those of few tokens splits, which y has no room for.
   const bool own =
-      e4m3 || (small_gemm_ && own_products(args.n_tokens, weight.n_rows).most_splits > 0);
+      e4m3 || (few_tokens_ && own_products(args.n_tokens, weight.n_rows).most_splits > 0);
   const ProductsTo to =
       own ? own_products(args.n_tokens, weight.n_rows) : ProductsTo{args.y, args.ldc, 0, 1};
   UnscaleParams params{};
@@ -243,9 +243,9 @@ void Projection::multiply_scaled(std::span<const Weight* const> weights, const S
   for (size_t idx = 0; idx < weights.size();) {
     const Weight& weight = *weights[idx];
     if (size_t n_done =
-            e4m3 || !small_gemm_
+            e4m3 || !few_tokens_
                 ? 0
-                : small_gemm_->multiply(weights.subspan(idx), half_store_,
+                : few_tokens_->multiply(weights.subspan(idx), half_store_,
                                         static_cast<const uint16_t*>(rows.values), n_tokens,
                                         {products, stride, to.split_stride, to.most_splits},
                                         columns.subspan(idx))) {

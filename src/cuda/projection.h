@@ -10,8 +10,8 @@
 #include "apr/lower.h"
 #include "cuda/device.h"
 #include "cuda/e4m3_gemm.h"
+#include "cuda/few_token_products.h"
 #include "cuda/half_weights.h"
-#include "cuda/small_gemm.h"
 
 namespace apr::cuda {
 
@@ -53,7 +53,7 @@ class Projection {
     uint64_t reserved_bytes = 0;  // of device memory that others will take
     int64_t most_scratch_bytes = kMostWeightScratchBytes;
     HalfStoreChoice store = {};  // where such weights are wanted; kept only where they fit, too
-    SmallGemmUse small_gemm = SmallGemmUse::kNever;  // of f16 products of few tokens
+    FewTokensUse few_tokens = FewTokensUse::kNever;  // of f16 products of few tokens
   };
 
   // Allocates scratch for `groups` and, in modes f16 and fp8, makes their weights on `stream`
@@ -117,7 +117,7 @@ class Projection {
   HalfWeights half_weights_;
   DeviceBuffer cublas_workspace_;
   CublasHandle cublas_;
-  std::optional<SmallGemm> small_gemm_;
+  std::optional<FewTokenProducts> few_tokens_;
   std::optional<E4m3Gemm> e4m3_;           // mode fp8
   DeviceBuffer weight_scratch_;            // rows of a matrix that is not kept
   DeviceBuffer x_scratch_, undo_scratch_;  // F16Rows or E4m3Rows; or values of Q8Rows

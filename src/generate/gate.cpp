@@ -50,10 +50,10 @@ LoadVerdict judge_load(double cosine, bool can_retry) {
   return can_retry && cosine >= kRetryCosine ? LoadVerdict::kRetry : LoadVerdict::kFail;
 }
 
-GuardVerdict judge_guard(std::span<const GatePosition> positions, std::span<const GatePosition> few,
-                         std::span<const GatePosition> wide) {
+GuardVerdict judge_guard(std::span<const GatePosition> positions,
+                         std::span<const std::vector<GatePosition>> batches) {
   GuardVerdict verdict;
-  for (const auto& part : {positions, few, wide}) {
+  const auto judge = [&](std::span<const GatePosition> part) {
     for (size_t idx = 1; idx < part.size(); ++idx) {
       const GatePosition& position = part[idx];
       ++verdict.n_judged;
@@ -66,6 +66,10 @@ GuardVerdict judge_guard(std::span<const GatePosition> positions, std::span<cons
         verdict.bad = position;
       }
     }
+  };
+  judge(positions);
+  for (const std::vector<GatePosition>& batch : batches) {
+    judge(batch);
   }
   return verdict;
 }
@@ -96,6 +100,19 @@ std::vector<TokenId> guard_probe(std::span<const TokenId> prompt, std::optional<
 
 int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows) {
   return std::min({n_prompt, max_rows, kWideRows});
+}
+
+std::vector<int64_t> guard_batches(int64_t n_probe, int64_t n_prompt, int64_t max_rows) {
+  std::vector<int64_t> batches;
+  for (const int64_t n_rows : kFewRows) {
+    if (n_rows < n_probe && n_rows <= max_rows) {
+      batches.push_back(n_rows);
+    }
+  }
+  if (const int64_t n_rows = guard_batch_rows(n_prompt, max_rows); n_rows > n_probe) {
+    batches.push_back(n_rows);
+  }
+  return batches;
 }
 
 bool covers_rows(int64_t judged_rows, int64_t rows) {

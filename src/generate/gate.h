@@ -12,12 +12,12 @@
 
 namespace apr {
 
-constexpr double kGateCosine = 0.98;   // the load gate passes from here on; so does another token
-constexpr double kGuardCosine = 0.95;  // the guard rejects below
-constexpr double kRetryCosine = 0.90;  // below, nothing is tried again
-constexpr int64_t kProbeTokens = 64;   // of the prompt, its last
-constexpr int64_t kFewRows = 8;        // of a batch: other kernels take so few
-constexpr int64_t kWideRows = 192;     // of a batch, past the bounds where its kernels change
+constexpr double kGateCosine = 0.98;     // the load gate passes from here on; so does another token
+constexpr double kGuardCosine = 0.95;    // the guard rejects below
+constexpr double kRetryCosine = 0.90;    // below, nothing is tried again
+constexpr int64_t kProbeTokens = 64;     // of the prompt, its last
+constexpr int64_t kFewRows[] = {8, 16};  // of batches: other kernels take so few
+constexpr int64_t kWideRows = 192;       // of a batch, past the bounds where its kernels change
 
 // Logits of one position on the GPU beside the oracle's.
 struct GatePosition {
@@ -45,12 +45,10 @@ struct GuardVerdict {
   double min_cosine = 1.0;  // of all that are judged
 };
 
-// Rejects at the first position, of the probe as it is, then of its first rows in a batch of few,
-// then of all in a wider one (each empty where there was none), whose cosine is below kGuardCosine,
-// or whose largest logit is another token's with a cosine below kGateCosine.
+// Rejects at the first position, of the probe as it is, then of each batch, whose cosine is below
+// kGuardCosine, or whose largest logit is another token's with a cosine below kGateCosine.
 GuardVerdict judge_guard(std::span<const GatePosition> positions,
-                         std::span<const GatePosition> few = {},
-                         std::span<const GatePosition> wide = {});
+                         std::span<const std::vector<GatePosition>> batches = {});
 
 // Whether a rejection may be the doing of FP8 products: then FP16 is measured.
 bool may_retry_without_fp8(const GuardVerdict& verdict, bool is_batched, bool is_fp8);
@@ -68,6 +66,10 @@ std::vector<TokenId> guard_probe(std::span<const TokenId> prompt, std::optional<
 // Rows of the batch in which the probe stands for a prompt of n_prompt tokens, which goes in
 // batches of max_rows: kernels depend on that number up to kWideRows.
 int64_t guard_batch_rows(int64_t n_prompt, int64_t max_rows);
+
+// Batches that the guard runs beside a probe of n_probe tokens: its first tokens as few at a time
+// as other kernels take, and all in a batch of guard_batch_rows where that is larger.
+std::vector<int64_t> guard_batches(int64_t n_probe, int64_t n_prompt, int64_t max_rows);
 
 // Whether a verdict on batches of up to `judged_rows` is one on those of `rows`: of as many, of
 // fewer, and from kWideRows on of all. Which kernels take how many rows below that also depends on

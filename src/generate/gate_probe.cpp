@@ -215,11 +215,10 @@ ProbeResult ProbeRun::run() {
     judge(n_ids_ + (probe_.with_decode ? 1 : 0), result_.positions);
     keep(routes);
   }
-  if (goes_on && !result_.failure && probe_.few_rows > 0 && probe_.few_rows < n_ids_) {
-    goes_on = run_batch(probe_.few_rows, result_.few);
-  }
-  if (goes_on && !result_.failure && probe_.batch_rows > n_ids_) {
-    goes_on = run_batch(probe_.batch_rows, result_.wide);
+  for (const int64_t n_rows : probe_.batch_rows) {
+    if (goes_on && !result_.failure) {
+      goes_on = run_batch(n_rows, result_.batches.emplace_back());
+    }
   }
   result_.cancelled = !goes_on;
   return result_;
@@ -232,8 +231,10 @@ ProbeResult run_probe(Backend& oracle, Backend& backend, const Probe& probe,
   const auto n_ids = static_cast<int64_t>(probe.ids.size());
   APR_CHECK(n_ids >= 1 && n_ids <= oracle.max_rows() && n_ids <= oracle.max_logit_rows(),
             "the oracle takes the probe at once");
-  APR_CHECK(std::max(probe.batch_rows, probe.few_rows) <= backend.max_rows(),
-            "the backend takes the batch");
+  APR_CHECK(
+      std::all_of(probe.batch_rows.begin(), probe.batch_rows.end(),
+                  [&](int64_t n_rows) { return n_rows >= 1 && n_rows <= backend.max_rows(); }),
+      "the backend takes each batch");
   return ProbeRun(oracle, backend, probe, cancel).run();
 }
 

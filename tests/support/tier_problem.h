@@ -1,5 +1,5 @@
-// Few tokens times matrices of one type, what must come out and how far off small_gemm may be:
-// shared by its tests on the host and on the GPU.
+// Few tokens times matrices of one type, what must come out and how far off matvec_rows and
+// small_gemm may be: shared by its tests on the host and on the GPU.
 #pragma once
 
 #include "support/moe_problem.h"
@@ -19,11 +19,12 @@ inline std::vector<float> tier_x(int64_t n_tokens, int64_t n_cols, std::mt19937&
 
 // Row `row` of a matrix (a stack of one) times x [n_cols], with u = 2^-24.
 //   x is rounded to 11 bits, those far below the largest of the row to 2^-38 of it, and so is w
-//   where not `outside`, after scale * q + offset was rounded once where the reference rounds
+//   where not `exact_weights`, after scale * q + offset was rounded once where the reference rounds
 //   twice. Tensor cores, which cut instead of rounding, add the n_cols products, and the n_cols /
 //   16 sums of groups are added up over steps, warps and blocks: (n_cols + n_cols / 16 + 64)
 //   roundings of 2u; of groups, the part of the offset and the rest apart.
-inline Bounded tier_product(const MoeStack& matrix, int64_t row, const float* x, bool outside) {
+inline Bounded tier_product(const MoeStack& matrix, int64_t row, const float* x,
+                            bool exact_weights) {
   const size_t first = static_cast<size_t>(row * matrix.n_cols);
   double largest_x = 0.0;
   for (int64_t col = 0; col < matrix.n_cols; ++col) {
@@ -38,7 +39,7 @@ inline Bounded tier_product(const MoeStack& matrix, int64_t row, const float* x,
         w + 2.0 * std::abs(static_cast<double>(matrix.offsets[first + static_cast<size_t>(col)]));
     const double x_error = size * 0x1p-11 + largest_x * 0x1p-38;
     double w_error = 2 * 0x1p-24 * parts;
-    if (!outside) {
+    if (!exact_weights) {
       w_error += w * 0x1p-11 + matrix.largest * 0x1p-38;
     }
     sum.value += value * x[col];

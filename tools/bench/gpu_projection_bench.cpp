@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cuda/error.h"
+#include "cuda/few_token_products.h"
 #include "cuda/launch_matvec.h"
-#include "cuda/small_gemm.h"
 
 namespace apr::cuda {
 namespace {
@@ -83,7 +83,7 @@ void run_type(const KernelLibrary& kernels, const DeviceFacts& device, const Qua
     weight.size_bytes = n_bytes;
     const std::vector<Weight> weights(static_cast<size_t>(1 + kRotatedBytes / n_bytes), weight);
     const DeviceWeights on_device(weights);
-    SmallGemm small(kernels, stream, device, on_device, SmallGemmUse::kWherePossible);
+    FewTokenProducts small(kernels, stream, device, on_device, FewTokensUse::kWherePossible);
     const int64_t n_halves = 1 + kRotatedBytes / (2 * n_elems);
     const DeviceBuffer halves = filled(static_cast<size_t>(n_halves * n_elems * 2), 0x29);
     const DeviceBuffer x = filled(static_cast<size_t>(kMostTokens * shape.n_cols * 2), 0x29);

@@ -21,11 +21,11 @@ struct ProductsTo {
   int64_t most_splits = 1;
 };
 
-class SmallGemm {
+class FewTokenProducts {
  public:
   // What it is given must outlive it.
-  SmallGemm(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-            const DeviceWeights& weights, SmallGemmUse use);
+  FewTokenProducts(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
+                   const DeviceWeights& weights, FewTokensUse use);
 
   // Multiplies as many of `weights`, from the first on, as one launch takes (neighbours of one
   // type) with x [n_tokens, n_cols] f16: products times the power of two of columns[].largest.
@@ -51,7 +51,7 @@ class SmallGemm {
   const KernelLibrary& kernels_;
   const Stream& stream_;
   const DeviceWeights& weights_;
-  SmallGemmUse use_;
+  FewTokensUse use_;
   bool tensor_cores_, few_registers_;
   int n_sm_;
   int64_t shared_bytes_;

@@ -1,4 +1,4 @@
-#include "cuda/small_gemm.h"
+#include "cuda/few_token_products.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,9 @@
 
 namespace apr::cuda {
 
-SmallGemm::SmallGemm(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
-                     const DeviceWeights& weights, SmallGemmUse use)
+FewTokenProducts::FewTokenProducts(const KernelLibrary& kernels, const Stream& stream,
+                                   const DeviceFacts& device, const DeviceWeights& weights,
+                                   FewTokensUse use)
     : kernels_(kernels),
       stream_(stream),
       weights_(weights),
@@ -23,18 +24,19 @@ SmallGemm::SmallGemm(const KernelLibrary& kernels, const Stream& stream, const D
       n_sm_(device.n_sm),
       shared_bytes_(static_cast<int64_t>(device.shared_bytes_per_block) - kStaticSharedBytes) {}
 
-std::string SmallGemm::describe(std::span<const ProjectionGroup> groups, HalfStore store) const {
+std::string FewTokenProducts::describe(std::span<const ProjectionGroup> groups,
+                                       HalfStore store) const {
   TierCase of{{}, store, tensor_cores_, use_, few_registers_};
   of.product.n_sm = n_sm_;
   of.product.shared_bytes = shared_bytes_;
   return describe_tiers(groups, of);
 }
 
-size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore store,
-                           const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
-                           std::span<ProductColumns> columns) {
+size_t FewTokenProducts::multiply(std::span<const Weight* const> weights, HalfStore store,
+                                  const uint16_t* x, int64_t n_tokens, const ProductsTo& to,
+                                  std::span<ProductColumns> columns) {
   const Weight& first = *weights[0];
-  std::array<int64_t, kMostSmallGemmParts> part_rows{};
+  std::array<int64_t, kMostProductParts> part_rows{};
   size_t n_parts = 0;
   while (n_parts < weights.size() && n_parts < part_rows.size() &&
          weights[n_parts]->type == first.type) {
@@ -62,9 +64,9 @@ size_t SmallGemm::multiply(std::span<const Weight* const> weights, HalfStore sto
 }
 
 template <class Params>
-Params SmallGemm::params_for(std::span<const Weight* const> weights, int64_t tile_rows,
-                             int64_t n_splits, const uint16_t* x, int64_t n_tokens,
-                             const ProductsTo& to, std::span<ProductColumns> columns) const {
+Params FewTokenProducts::params_for(std::span<const Weight* const> weights, int64_t tile_rows,
+                                    int64_t n_splits, const uint16_t* x, int64_t n_tokens,
+                                    const ProductsTo& to, std::span<ProductColumns> columns) const {
   Params params{};
   for (size_t part = 0; part < weights.size(); ++part) {
     const Weight& weight = *weights[part];
@@ -85,10 +87,10 @@ Params SmallGemm::params_for(std::span<const Weight* const> weights, int64_t til
   return params;
 }
 
-void SmallGemm::launch_matvec_rows(const MatvecRowsShape& shape,
-                                   std::span<const Weight* const> weights, const uint16_t* x,
-                                   int64_t n_tokens, const ProductsTo& to,
-                                   std::span<ProductColumns> columns) const {
+void FewTokenProducts::launch_matvec_rows(const MatvecRowsShape& shape,
+                                          std::span<const Weight* const> weights, const uint16_t* x,
+                                          int64_t n_tokens, const ProductsTo& to,
+                                          std::span<ProductColumns> columns) const {
   auto params = params_for<MatvecRowsParams>(weights, quant::kUnitRows, shape.n_splits, x, n_tokens,
                                              to, columns);
   params.n_col_warps = shape.n_col_warps;
@@ -103,10 +105,10 @@ void SmallGemm::launch_matvec_rows(const MatvecRowsShape& shape,
          stream_, params);
 }
 
-void SmallGemm::launch_small_gemm(const SmallGemmShape& shape,
-                                  std::span<const Weight* const> weights, const uint16_t* x,
-                                  int64_t n_tokens, const ProductsTo& to,
-                                  std::span<ProductColumns> columns) const {
+void FewTokenProducts::launch_small_gemm(const SmallGemmShape& shape,
+                                         std::span<const Weight* const> weights, const uint16_t* x,
+                                         int64_t n_tokens, const ProductsTo& to,
+                                         std::span<ProductColumns> columns) const {
   auto params = params_for<SmallGemmParams>(weights, int64_t{32} << shape.row_warps_log2,
                                             shape.n_splits, x, n_tokens, to, columns);
   params.row_warps_log2 = shape.row_warps_log2;
