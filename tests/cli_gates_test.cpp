@@ -135,7 +135,7 @@ TEST_F(Gated, JudgesTheKernelsOfALongPromptAsWell) {
   prompt_ = long_prompt;
   const Admitted admitted = run(true);
   EXPECT_TRUE(printed("shorter prompts")) << lines_;
-  EXPECT_EQ(admitted.parity.positions, 1 + 64 + 7 + 63);
+  EXPECT_EQ(admitted.parity.positions, 1 + 64 + 7 + 15 + 63);
   EXPECT_EQ(run(true).parity.source, "receipt");
   prompt_.resize(30);
   EXPECT_EQ(run(true).parity.source, "receipt");
