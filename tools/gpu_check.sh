@@ -30,7 +30,7 @@ declare -A sanitized_filter=(
   [gpu_attention]='*LastKeySeen*:*GatesItsResult*:*RepeatsItsBits*:*AnyNumber*:GpuQueryPasses*'
   [gpu_projection]='-*GpuPrefillModes*'
   [gpu_tier]='*EveryShape*'
-  [gpu_decode]='GpuSampler.*-*IsFast*:*WholeVocabulary*'
+  [gpu_decode]='GpuSampler.*-*WholeVocabulary*'
   [gpu_backend]='*Decode*kmix:*ExactLogits*kmix:*Decode*qwen3moe_mix'
 )
 # The races and stray accesses looked for are those of our kernels; cuBLAS's would take most of the time. What

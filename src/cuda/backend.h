@@ -1,4 +1,5 @@
-// The CUDA backend: runs lowered plans stage by stage; decode as one graph a token.
+// The CUDA backend: runs lowered plans stage by stage; decode as one graph a token, and prefills of
+// few tokens as one each.
 #pragma once
 
 #include <array>
