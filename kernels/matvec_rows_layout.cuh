@@ -27,12 +27,12 @@ APR_DEVICE constexpr int matvec_rows_sums_bytes(int n_token_tiles) {
 }
 
 // Of all but rings and grid; n_units: of a split; group_elems: 0 where a type has no offsets.
-APR_DEVICE constexpr int matvec_rows_own_bytes(int n_units, int64_t n_tokens, int group_elems) {
+APR_DEVICE constexpr int64_t matvec_rows_own_bytes(int n_units, int64_t n_tokens, int group_elems) {
   const int n_token_tiles = matvec_rows_tiles(n_tokens);
   const int n_groups = group_elems == 0 ? 0 : n_units * (quant::kUnitCols / group_elems);
   return kMatvecWarps * matvec_rows_sums_bytes(n_token_tiles) +
-         static_cast<int>(n_tokens) * matvec_rows_x_bytes(n_units) +
-         n_groups * kTokenTile * n_token_tiles * 4;
+         n_tokens * matvec_rows_x_bytes(n_units) +
+         int64_t{n_groups} * kTokenTile * n_token_tiles * 4;
 }
 
 }  // namespace apr

@@ -98,7 +98,7 @@ class Scripts(unittest.TestCase):
         self.assertRegex(lines[-1], r"^10 passed, 9 failed, 9 not run, of 28 checks")
         self.assertIn("2 errors", "\n".join(lines))
 
-    def compare(self, **env):
+    def compare(self, status=0, **env):
         record = {"n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 200.0, "stddev_ts": 1.0, "model_type": "m",
                   "gb_per_s": 1.0, "tflop_per_s": 2.0, "share_of_bound": 0.5, "devices": "Card", "bound_is": "measured"}
         decode = dict(record, n_prompt=0, n_gen=8, n_depth=64, avg_ts=30.0, share_of_bound=None)
@@ -106,9 +106,10 @@ class Scripts(unittest.TestCase):
         self.program("llama-bench", "#!/bin/sh\ncase \"$*\" in *'-ub 512'*) ts=50 ;; *) ts=100 ;; esac\n"
                      "printf '[{\"n_prompt\":512,\"n_gen\":0,\"n_depth\":0,\"avg_ts\":%s,\"stddev_ts\":2}]' $ts\n")
         out = self.path("results.md")
-        subprocess.run([sys.executable, os.path.join(ROOT, "tools", "bench", "compare.py"), "--apr", self.path("apr"),
-                        "--out", out, "m.gguf"], env=dict(self.env, APR_COMMIT="abc123", **env), check=True,
-                       capture_output=True, timeout=60)
+        process = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "bench", "compare.py"),
+                                  "--apr", self.path("apr"), "--out", out, "m.gguf"],
+                                 env=dict(self.env, APR_COMMIT="abc123", **env), capture_output=True, text=True, timeout=60)
+        self.assertEqual(process.returncode, status, process.stderr)
         with open(out, encoding="utf-8") as file:
             return file.read()
 
@@ -152,6 +153,12 @@ class Scripts(unittest.TestCase):
         self.assertEqual((process.returncode, results), (0, "old"))
         with open(self.path("cpu.md"), encoding="utf-8") as file:
             self.assertIn("- device: Chip", file.read())
+
+    def test_compare_keeps_its_own_rows_where_llama_bench_fails(self):
+        self.program("broken-bench", "#!/bin/sh\nexit 3\n")
+        text = self.compare(status=1, LLAMA_BENCH=self.path("broken-bench"))
+        self.assertIn("| m | pp512 | 200.0 ± 1.0 | failed | - |", text)
+        self.assertRegex(text, r"- failed: \S*broken-bench -m m.gguf .*: exit 3")
 
     def test_compare_without_llama_bench_says_so(self):
         text = self.compare()

@@ -73,14 +73,14 @@ def run_llama(args, model):
     return commands, best
 
 
-def rows_of(apr_records, llama_best):
-    """The table's rows of one model."""
+def rows_of(apr_records, llama_best, without):
+    """The table's rows of one model; `without`: what stands in for tests that llama.cpp has not run."""
     for record in apr_records:
         key = key_of(record)
         other = llama_best.get(key)
         share = record["share_of_bound"]
         yield [record["model_type"], name_of(key), f"{record['avg_ts']:,.1f} ± {record['stddev_ts']:,.1f}",
-               f"{other['avg_ts']:,.1f} ± {other['stddev_ts']:,.1f}" if other else "not run",
+               f"{other['avg_ts']:,.1f} ± {other['stddev_ts']:,.1f}" if other else without,
                f"{record['avg_ts'] / other['avg_ts']:.2f}" if other else "-",
                f"{record['gb_per_s']:,.0f}", f"{record['tflop_per_s']:,.1f}",
                f"{100 * share:.1f} %" if share else "-"]
@@ -98,18 +98,22 @@ def main():
     if args.out is None:
         require_gpu(args.apr)
     out = RESULTS if args.out is None else args.out
-    commands, rows, device, bound = [], [], "", ""
+    commands, rows, failures, device, bound = [], [], [], "", ""
     for model in args.models:
         command, records = run_apr(args, model)
         commands.append(command)
         device, bound = records[0]["devices"], records[0]["bound_is"]
         if args.out is None and records[0]["backends"] != "CUDA":  # --apr-flags, or the model did not fit
             refuse(f"{model} ran on the CPU ({records[0]['backend']['reason']})")
-        best = {}
+        best, without = {}, "not run"
         if os.environ.get("LLAMA_BENCH"):
-            more, best = run_llama(args, model)
-            commands += more
-        rows += rows_of(records, best)
+            try:
+                more, best = run_llama(args, model)
+                commands += more
+            except subprocess.CalledProcessError as error:  # what the others gave counts
+                without = "failed"
+                failures.append(f"{shlex.join(error.cmd)}: exit {error.returncode}")
+        rows += rows_of(records, best, without)
     here = os.path.dirname(os.path.abspath(__file__))
     commit = os.environ.get("APR_COMMIT") or first_line_of("git", "-C", here, "rev-parse", "HEAD") or "unknown"
     driver = first_line_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "unknown"
@@ -123,10 +127,13 @@ def main():
              "- apr's decode includes the sampler and the text; llama-bench's has neither", "",
              "| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", *(f"- failed: {failure}" for failure in failures)] if failures else []
     lines += ["", "```", *(shlex.join(command) for command in commands), "```"]
     with open(out, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     print(out)
+    if failures:
+        sys.exit("compare.py: llama-bench failed, its column says so: " + "; ".join(failures))
 
 
 if __name__ == "__main__":
