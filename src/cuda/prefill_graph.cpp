@@ -1,6 +1,6 @@
-// A prefill of few tokens is a graph as a decode step is: its kernels are so short that launching
-// them one by one takes the host longer than running them takes the device. Kernels read the
-// position from device memory, so one graph serves every prefill of so many tokens.
+// A prefill of few tokens is a graph as a decode step is: its kernels are so short that a slow host
+// takes longer to launch them one by one than the device to run them. Kernels read the position
+// from device memory, so one graph serves every prefill of so many tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
