@@ -12,6 +12,7 @@
 #include "grid_dependency.cuh"
 #include "kv_type.cuh"
 #include "reduce.cuh"
+#include "sigmoid.cuh"
 
 namespace apr {
 
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 1)
     if (p.gate.gate != nullptr) {
       const float* gate =
           p.gate.gate + token * p.gate.token_stride + global_head * p.gate.head_stride;
-      value = __fdiv_rn(value, 1.0f + expf(-gate[elem]));
+      value = times_sigmoid(value, gate[elem]);
     }
     p.y[(token * p.n_heads + global_head) * kHeadDim + elem] = value;
   }

@@ -12,6 +12,7 @@
 #include "attention_params.h"
 #include "grid_dependency.cuh"
 #include "reduce.cuh"
+#include "sigmoid.cuh"
 
 namespace apr {
 
@@ -50,7 +51,7 @@ __global__ void attention_gate(const __grid_constant__ AttentionGateParams p) {
   const float gate = p.gate.gate[token * p.gate.token_stride +
                                  elem / p.head_dim * p.gate.head_stride + elem % p.head_dim];
   float* y = p.y + token * p.n_heads * p.head_dim + elem;
-  *y = __fdiv_rn(*y, 1.0f + expf(-gate));
+  *y = times_sigmoid(*y, gate);
 }
 
 }  // namespace apr

@@ -5,6 +5,7 @@
 // Reference cpu::reference::add (bitwise), swiglu, sigmoid_gate
 #include "grid_dependency.cuh"
 #include "params.h"
+#include "sigmoid.cuh"
 
 namespace apr {
 
@@ -22,9 +23,9 @@ __global__ void elementwise(const __grid_constant__ BinaryParams p) {
   if constexpr (kOp == Binary::kAdd) {
     p.y[idx] = a + b;
   } else if constexpr (kOp == Binary::kSwiglu) {
-    p.y[idx] = __fdiv_rn(a, 1.0f + expf(-a)) * b;
+    p.y[idx] = times_sigmoid(a, a) * b;
   } else {
-    p.y[idx] = __fdiv_rn(a, 1.0f + expf(-b));
+    p.y[idx] = times_sigmoid(a, b);
   }
 }
 

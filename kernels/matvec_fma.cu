@@ -9,6 +9,7 @@
 #include "params.h"
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "reduce.cuh"
+#include "sigmoid.cuh"
 #include "weight.cuh"
 
 namespace apr {
@@ -65,7 +66,7 @@ __global__ void matvec_fma(const __grid_constant__ MatvecParams p) {
     float value = row_dot<T, kPlanes>(part.w, row, x);
     if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
       const float up = row_dot<T, kPlanes>(p.parts[1].w, row, x);
-      value = __fdiv_rn(value, 1.0f + expf(-value)) * up;
+      value = times_sigmoid(value, value) * up;
     }
     if (threadIdx.x % kWarpSize == 0) {
       if (part.bias != nullptr) {

@@ -16,6 +16,7 @@
 #include "named_barrier.cuh"
 #include "params.h"
 #include "reduce.cuh"
+#include "sigmoid.cuh"
 #include "staged_x.cuh"
 
 namespace apr {
@@ -114,7 +115,7 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
-        value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
+        value[0] = times_sigmoid(value[0], value[0]) * value[1];
       }
       part.y[row] = value[0] + bias + residual;
     }

@@ -22,9 +22,9 @@
 #include "matvec_layout.cuh"
 #include "matvec_unit.cuh"
 #include "moe_params.h"
-#include "named_barrier.cuh"
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "reduce.cuh"
+#include "sigmoid.cuh"
 #include "staged_x.cuh"
 
 namespace apr {
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
-        value[0] = __fdiv_rn(value[0], 1.0f + expf(-value[0])) * value[1];
+        value[0] = times_sigmoid(value[0], value[0]) * value[1];
       } else if (p.gate != nullptr) {
-        value[0] = __fdiv_rn(gate, 1.0f + expf(-gate)) * value[0];
+        value[0] = times_sigmoid(gate, gate) * value[0];
       }
       p.y[row] = residual + (init + value[0]);
     }

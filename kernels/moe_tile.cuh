@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moe_params.h"
+#include "sigmoid.cuh"
 
 namespace apr {
 
@@ -24,7 +25,7 @@ __device__ __forceinline__ float gated(const MoeProductParams& p, int64_t at, fl
     return value;
   }
   const float gate = p.gate[at];
-  return __fdiv_rn(gate, 1.0f + expf(-gate)) * value;
+  return times_sigmoid(gate, gate) * value;
 }
 
 }  // namespace apr

@@ -15,6 +15,7 @@
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "product_rows.cuh"
+#include "sigmoid.cuh"
 
 namespace apr {
 
@@ -32,7 +33,7 @@ __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
     const Lanes<kVector> b = up.at(col);
 #pragma unroll
     for (int lane = 0; lane < kVector; ++lane) {
-      a.v[lane] = __fdiv_rn(a.v[lane], 1.0f + expf(-a.v[lane])) * b.v[lane];
+      a.v[lane] = times_sigmoid(a.v[lane], a.v[lane]) * b.v[lane];
     }
     return a;
   };
