@@ -32,9 +32,9 @@ int64_t mma_shared_bytes(const QuantType& type, int64_t n_cols) {
 MatvecShared matvec_shared(const QuantType& type) {
   return visit_quant_type(type, []<class T>() -> MatvecShared {
     if constexpr (T::kBlockElems == 1) {
-      return {0, 0, 0};
+      return {0, 0, 0, false};
     } else {
-      return {rings_and_grid_bytes<T>(), T::kGroupElems, quant::unit_bytes<T>()};
+      return {rings_and_grid_bytes<T>(), T::kGroupElems, quant::unit_bytes<T>(), T::kHasOffset};
     }
   });
 }

@@ -41,6 +41,7 @@ struct MatvecShared {
   int64_t ring_bytes;  // of all warps, the grid included; 0: a plain type, which has no such kernel
   int group_elems;
   int64_t unit_bytes;
+  bool has_offset;  // its weights: sums of the groups of x are kept, too
 };
 MatvecShared matvec_shared(const QuantType& type);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "cuda/launch_matvec.h"
-#include "cuda/quant_traits.h"
 #include "matvec_rows_layout.cuh"
 #include "small_gemm_layout.cuh"
 
@@ -25,26 +24,6 @@ constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
 constexpr double kMatvecLaunchNs = 1500, kMatvecTileEndNs = 400, kUnitNs = 1200;
 constexpr double kUnitTokensNs = 400, kStagedBytesOfNs = 20;
 constexpr double kLibraryLaunchNs = 3400, kDequantLaunchNs = 3000;
-
-int unit_bytes_of(const QuantType& type) {
-  return visit_quant_type(type, []<class T>() -> int {
-    if constexpr (T::kBlockElems == 1) {
-      return 0;
-    } else {
-      return quant::unit_bytes<T>();
-    }
-  });
-}
-
-bool has_offset(const QuantType& type) {
-  return visit_quant_type(type, []<class T>() -> bool {
-    if constexpr (T::kBlockElems == 1) {
-      return false;
-    } else {
-      return T::kHasOffset;
-    }
-  });
-}
 
 int64_t rows_of(const TierProduct& of) {
   int64_t n_rows = 0;
@@ -74,7 +53,7 @@ SmallGemmShape small_gemm_shape(const TierProduct& of) {
   const int64_t tile_tokens = std::min<int64_t>(of.n_tokens, kSmallGemmTokens);
   const int64_t most_blocks = std::max<int64_t>(1, of.n_sm / n_token_tiles);
   const int64_t n_units = quant::units_of(of.n_cols), n_rows = rows_of(of);
-  const int unit_bytes = unit_bytes_of(*of.type);
+  const auto unit_bytes = static_cast<int>(matvec_shared(*of.type).unit_bytes);
   SmallGemmShape best;
   for (const int row_warps_log2 : {3, 2}) {
     const int n_row_warps = 1 << row_warps_log2;
@@ -125,14 +104,14 @@ MatvecRowsShape matvec_rows_shape(const TierProduct& of) {
     best.n_tiles += divide_up(rows, quant::kUnitRows);
   }
   const int64_t n_units = quant::units_of(of.n_cols);
-  const double unit_ns = std::max(kMatvecWarps * unit_bytes_of(*of.type) / kBytesOfNs,
+  const double unit_ns = std::max(static_cast<double>(kMatvecWarps * rings.unit_bytes) / kBytesOfNs,
                                   kUnitNs + matvec_rows_tiles(of.n_tokens) * kUnitTokensNs);
   for (int64_t n_splits = 1; n_splits <= std::min({n_units, of.most_splits, kMostSplits});
        ++n_splits) {
     const auto split_units = static_cast<int>(divide_up(n_units, n_splits));
     const int64_t shared_bytes =
-        rings.ring_bytes + matvec_rows_own_bytes(split_units, of.n_tokens,
-                                                 has_offset(*of.type) ? rings.group_elems : 0);
+        rings.ring_bytes +
+        matvec_rows_own_bytes(split_units, of.n_tokens, rings.has_offset ? rings.group_elems : 0);
     if (shared_bytes > of.shared_bytes) {
       continue;
     }
