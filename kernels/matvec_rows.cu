@@ -14,15 +14,14 @@
 //           n_tokens * n_rows * 4
 // Determinism  gpu_to_gpu, for one n_splits and n_col_warps
 // Reference dot products in f64 (tests/gpu_tier_test.cpp); bound: x rounded to 11 bits
-#include "async_copy.cuh"
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "matvec_rows_params.h"
 #include "matvec_unit.cuh"
-#include "named_barrier.cuh"
 #include APR_QUANT_FILE  // the type, named by the kernel row
 #include "matvec_rows_unit.cuh"
 #include "power_of_two.cuh"
+#include "unit_copies.cuh"
 
 namespace apr {
 
@@ -44,7 +43,6 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
 
   const uint8_t* ring = shared + warp * kSlots * kUnitBytes;
-  const uint32_t ring_address = shared_address(ring);
   uint32_t* const grid = reinterpret_cast<uint32_t*>(shared + rings_bytes<T>());
   float* const joined = reinterpret_cast<float*>(shared + rings_and_grid_bytes<T>());
   constexpr int kSumsElems = matvec_rows_sums_bytes(kTiles) / 4;
@@ -53,35 +51,15 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   staged.x_bytes = matvec_rows_x_bytes(end - begin);
   staged.sums = reinterpret_cast<float*>(staged.x + p.n_tokens * staged.x_bytes);
 
-  // The walk of this warp's copies: tile by tile.
-  int next_tile = first_tile, next_unit = end;
-  const uint8_t* next = nullptr;  // global: unit next_unit of the tile
-  const auto start_tile = [&] {
-    if (next_tile < p.n_tiles) {
-      const ProductPart& part = part_of(p, next_tile);
-      next_unit = first_unit;
-      next =
-          part.data +
-          (static_cast<int64_t>(next_tile - part.first_tile) * n_units + first_unit) * kUnitBytes;
-    }
+  const auto first_of = [&](int tile, int) {
+    const ProductPart& part = part_of(p, tile);
+    return part.data +
+           (static_cast<int64_t>(tile - part.first_tile) * n_units + first_unit) * kUnitBytes;
   };
-  const auto copy_next = [&](int slot) {
-    if (next_unit < end) {
-      copy_async_by_warp<kUnitBytes>(ring_address + slot * kUnitBytes, next, lane);
-      next += p.n_col_warps * kUnitBytes;
-      next_unit += p.n_col_warps;
-      if (next_unit >= end) {
-        next_tile += tile_step;
-        start_tile();
-      }
-    }
-    copy_group_end();
-  };
-  start_tile();
-#pragma unroll
-  for (int slot = 0; slot < kSlots - 1; ++slot) {
-    copy_next(slot);
-  }
+  UnitCopies<T, 1, decltype(first_of)> copy_next{
+      shared_address(ring), first_unit, end,       p.n_col_warps,
+      first_tile,           p.n_tiles,  tile_step, first_of};
+  copy_next.start();
   stage_grid<T>(grid);
   grid_dependency_wait();
   grid_dependency_launch();

@@ -8,16 +8,15 @@
 // start before the kernel before has ended.
 #pragma once
 
-#include "async_copy.cuh"
 #include "dynamic_shared.cuh"
 #include "grid_dependency.cuh"
 #include "matvec_layout.cuh"
 #include "matvec_unit.cuh"
-#include "named_barrier.cuh"
 #include "params.h"
 #include "reduce.cuh"
 #include "sigmoid.cuh"
 #include "staged_x.cuh"
+#include "unit_copies.cuh"
 
 namespace apr {
 
@@ -45,7 +44,6 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
       reinterpret_cast<uint8_t*>(shared) + staged_x_bytes(n_cols, T::kGroupElems);
   const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
   uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
-  const uint32_t ring_address = shared_address(ring);
 
   const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
   const int tiles1 = kWeights == 1 && p.n_parts > 1
@@ -62,35 +60,15 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
                            : TilePlace{2, tile - tiles1};
   };
 
-  // The walk of this warp's copies: tile by tile, in a tile weight by weight.
-  int next_tile = first_tile, next_weight = 0, next_unit = n_units;
-  const uint8_t* next = nullptr;  // global: unit next_unit of the tile
-  const auto start_tile = [&] {
-    if (next_tile < n_tiles) {
-      const TilePlace place = place_of(next_tile);
-      next_unit = first_unit;
-      next = p.parts[place.part + next_weight].w.data +
-             (static_cast<int64_t>(place.tile) * n_units + first_unit) * kUnitBytes;
-    }
+  const auto first_of = [&](int tile, int weight) {
+    const TilePlace place = place_of(tile);
+    return p.parts[place.part + weight].w.data +
+           (static_cast<int64_t>(place.tile) * n_units + first_unit) * kUnitBytes;
   };
-  const auto copy_next = [&](int slot) {
-    if (next_unit < n_units) {
-      copy_async_by_warp<kUnitBytes>(ring_address + slot * kUnitBytes, next, lane);
-      next += p.n_col_warps * kUnitBytes;
-      next_unit += p.n_col_warps;
-      if (next_unit >= n_units) {
-        next_weight = next_weight + 1 == kWeights ? 0 : next_weight + 1;
-        next_tile += next_weight == 0 ? tile_step : 0;
-        start_tile();
-      }
-    }
-    copy_group_end();
-  };
-  start_tile();
-#pragma unroll
-  for (int slot = 0; slot < kSlots - 1; ++slot) {
-    copy_next(slot);
-  }
+  UnitCopies<T, kWeights, decltype(first_of)> copy_next{
+      shared_address(ring), first_unit, n_units,   p.n_col_warps,
+      first_tile,           n_tiles,    tile_step, first_of};
+  copy_next.start();
   stage_grid<T>(grid);
   HeldNorm held;
   hold_norm(p, n_cols, held);

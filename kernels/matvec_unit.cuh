@@ -94,7 +94,7 @@ using TileSums = float[kWeights][kMatvecWarps][kUnitRows];
 template <class T, int kWeights, class CopyNext>
 __device__ __forceinline__ void multiply_tile(const uint8_t* ring, const uint32_t* grid,
                                               const StagedX& x, int first_unit, int n_units,
-                                              int n_col_warps, int& slot, const CopyNext& copy_next,
+                                              int n_col_warps, int& slot, CopyNext& copy_next,
                                               TileSums<kWeights>& partial) {
   constexpr int kSlots = ring_slots<T>();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
