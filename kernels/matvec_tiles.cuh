@@ -33,7 +33,7 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   constexpr int kSlots = ring_slots<T>();
   APR_DYNAMIC_SHARED(uint4, shared);
   __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
-  __shared__ float scratch[kMaxWarps];
+  __shared__ __align__(16) float square_sums[kMatvecWarps];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int n_cols = p.parts[0].w.n_cols;
   const int n_units = quant::units_of(n_cols);
@@ -71,11 +71,12 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   copy_next.start();
   stage_grid<T>(grid);
   HeldNorm held;
-  hold_norm(p, n_cols, held);
+  hold_norm(p, n_cols, 0, held);
   grid_dependency_wait();
   grid_dependency_launch();
-  stage_x<T::kGroupElems>(p, n_cols, held, x, scratch);
+  stage_x<T::kGroupElems>(p, n_cols, held, x, square_sums);
   __syncthreads();
+  const float factor = norm_factor(p, n_cols, square_sums);
 
   int slot = 0, buffer = 0;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
     wait_for_tile(tile_slot, p.n_col_warps);
     if (writes) {
       float value[kWeights];
-      join_warps(partial[buffer], p.n_col_warps, value);
+      join_warps(partial[buffer], p.n_col_warps, factor, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = times_sigmoid(value[0], value[0]) * value[1];
       }

@@ -131,17 +131,25 @@ __device__ __forceinline__ void wait_for_tile(int tile_slot, int n_col_warps) {
   }
 }
 
-// The sums of row `lane` of a tile over its warps, of which this is the first, in their order.
+// `factor` times the sums of row `lane` of a tile over its warps, of which this is the first, in
+// their order.
 template <int kWeights>
 __device__ __forceinline__ void join_warps(const TileSums<kWeights>& partial, int n_col_warps,
-                                           float (&value)[kWeights]) {
+                                           float factor, float (&value)[kWeights]) {
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
 #pragma unroll
   for (int weight = 0; weight < kWeights; ++weight) {
-    value[weight] = 0.0f;
-    for (int from = 0; from < n_col_warps; ++from) {
-      value[weight] += partial[weight][warp + from][lane];
+    float parts[kMatvecWarps];  // all loaded before the first is added
+#pragma unroll
+    for (int from = 0; from < kMatvecWarps; ++from) {
+      parts[from] = from < n_col_warps ? partial[weight][warp + from][lane] : 0.0f;
     }
+    value[weight] = 0.0f;
+#pragma unroll
+    for (int from = 0; from < kMatvecWarps; ++from) {
+      value[weight] += parts[from];
+    }
+    value[weight] *= factor;
   }
 }
 

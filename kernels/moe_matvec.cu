@@ -34,31 +34,33 @@ namespace apr {
 template <int kGroupElems>
 __device__ __forceinline__ void stage_slots(const float* x, const float* weights, int n_slots,
                                             int n_cols, const StagedX& staged) {
-  const int quartets_of_slot = staged_cols(n_cols) / 4;
-  const int n_quartets = n_slots * quartets_of_slot;
-  const int round = kHeldQuartets * blockDim.x;
-  for (int first = 0; first < n_quartets; first += round) {
-    float4 v[kHeldQuartets];
+  const int octets_of_slot = staged_cols(n_cols) / 8;
+  const int n_octets = n_slots * octets_of_slot;  // whole warps: units have 32
+  const int round = kHeldOctets * blockDim.x;
+#pragma unroll 1
+  for (int first = 0; first < n_octets; first += round) {
+    float v[kHeldOctets][8];
 #pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      const int quartet = first + threadIdx.x + idx * blockDim.x;
-      const int slot = quartet / quartets_of_slot;
-      v[idx] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      if (slot < n_slots) {
-        v[idx] = quartet_or_zero(x + slot * n_cols, quartet % quartets_of_slot, n_cols);
-        if (weights != nullptr) {
-          const float weight = weights[slot];
-          v[idx] = make_float4(v[idx].x * weight, v[idx].y * weight, v[idx].z * weight,
-                               v[idx].w * weight);
-        }
-      }
+    for (int idx = 0; idx < kHeldOctets; ++idx) {
+      const int octet = first + threadIdx.x + idx * blockDim.x;
+      const int slot = min(octet / octets_of_slot, n_slots);
+      load_octet(x + slot * n_cols, octet % octets_of_slot, slot < n_slots ? n_cols : 0, 0.0f,
+                 v[idx]);
     }
 #pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      const int quartet = first + threadIdx.x + idx * blockDim.x;
-      if (quartet < n_quartets) {  // whole warps: n_quartets counts 64s
-        stage_quartet<kGroupElems>(staged, quartet, v[idx]);
+    for (int idx = 0; idx < kHeldOctets; ++idx) {
+      const int octet = first + threadIdx.x + idx * blockDim.x;
+      if (octet >= n_octets) {
+        break;
       }
+      if (weights != nullptr) {
+        const float weight = weights[octet / octets_of_slot];
+#pragma unroll
+        for (int elem = 0; elem < 8; ++elem) {
+          v[idx][elem] *= weight;
+        }
+      }
+      stage_octet<kGroupElems>(staged, octet, v[idx]);
     }
   }
 }
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
     wait_for_tile(tile_slot, p.n_col_warps);
     if (writes) {
       float value[kWeights];
-      join_warps(partial[buffer], p.n_col_warps, value);
+      join_warps(partial[buffer], p.n_col_warps, 1.0f, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = times_sigmoid(value[0], value[0]) * value[1];
       } else if (p.gate != nullptr) {

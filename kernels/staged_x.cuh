@@ -1,15 +1,20 @@
 // The input of a matvec in shared memory, as integers of 16 bits: every 32 values have one scale,
 // x = scale * (256 * high + low), kept as two planes of int8 that tensor cores take.
+//
+// All blocks of a launch do this at the same time and wait for it, so it is short code without
+// branches: what counts is how long one value takes, instruction fetches included.
 #pragma once
 
 #include "matvec_layout.cuh"
 #include "max_or_nan.cuh"
 #include "params.h"
+#include "reciprocal.cuh"
 #include "reduce.cuh"
 
 namespace apr {
 
 constexpr float kLargestQuant = 32512.0f;  // high and low fit in int8: 127 * 256
+constexpr int kOctetLanes = kScaleElems / 8;  // that share a scale
 
 // The parts of a staged x in shared memory.
 struct StagedX {
@@ -25,112 +30,141 @@ struct StagedX {
   }
 };
 
-// Stages 32 values, four in each of eight lanes: `v` of quartet `quartet` in this lane. A value
-// that is not finite must show in the result.
+// Byte kByte of four words.
+template <int kByte>
+__device__ __forceinline__ uint32_t bytes_of(const uint32_t* words) {
+  constexpr uint32_t kPair = kByte | (4 + kByte) << 4;
+  return quant::byte_perm(quant::byte_perm(words[0], words[1], kPair),
+                          quant::byte_perm(words[2], words[3], kPair), 0x5410);
+}
+
+// Stages 32 values, eight in each of four lanes: `v` of octet `octet` in this lane. A value that is
+// not finite, or too large to have a scale, must show in the result; 32 that are all below 2^-125
+// count as zeros.
 template <int kGroupElems>
-__device__ __forceinline__ void stage_quartet(const StagedX& staged, int quartet, const float4& v) {
-  float largest =
-      max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
+__device__ __forceinline__ void stage_octet(const StagedX& staged, int octet, const float (&v)[8]) {
+  float largest = max_or_nan(
+      max_or_nan(max_or_nan(fabsf(v[0]), fabsf(v[1])), max_or_nan(fabsf(v[2]), fabsf(v[3]))),
+      max_or_nan(max_or_nan(fabsf(v[4]), fabsf(v[5])), max_or_nan(fabsf(v[6]), fabsf(v[7]))));
 #pragma unroll
-  for (int distance = 1; distance < 8; distance *= 2) {
+  for (int distance = 1; distance < kOctetLanes; distance *= 2) {
     largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   }
-  const float up = largest > 0.0f ? __fdiv_rn(kLargestQuant, largest) : 0.0f;
-  const int quants[4] = {__float2int_rn(v.x * up), __float2int_rn(v.y * up),
-                         __float2int_rn(v.z * up), __float2int_rn(v.w * up)};
-  uint32_t high = 0, low = 0;
-  int sum = 0;
+  const bool has_scale = largest < kMostReciprocal;  // no NaN either
+  const float up =
+      has_scale && largest >= kLeastReciprocal ? kLargestQuant * reciprocal(largest) : 0.0f;
+  // Added to 1.5 * 2^23, a value leaves its nearest integer in the low bits.
+  constexpr uint32_t kRounderBits = 0x4b400000u;
+  uint32_t quants[8], shifted[8];
+  uint32_t sum = 0;
 #pragma unroll
-  for (int elem = 0; elem < 4; ++elem) {
-    const int quant = min(max(quants[elem], -32512), 32512);
-    high |= static_cast<uint32_t>((quant + 128) >> 8 & 255) << (8 * elem);
-    low |= static_cast<uint32_t>(quant & 255) << (8 * elem);
-    sum += quant;
+  for (int elem = 0; elem < 8; ++elem) {
+    quants[elem] = __float_as_uint(__fmaf_rn(v[elem], up, __uint_as_float(kRounderBits)));
+    shifted[elem] = quants[elem] + 128;  // so that the low byte may be signed
+    sum += quants[elem] - kRounderBits;
   }
-  *reinterpret_cast<uint32_t*>(staged.planes + 4 * quartet) = high;
-  *reinterpret_cast<uint32_t*>(staged.planes + staged.plane_bytes + 4 * quartet) = low;
+  int8_t* const high = staged.planes + 8 * octet;
+  *reinterpret_cast<uint2*>(high) = make_uint2(bytes_of<1>(shifted), bytes_of<1>(shifted + 4));
+  *reinterpret_cast<uint2*>(high + staged.plane_bytes) =
+      make_uint2(bytes_of<0>(quants), bytes_of<0>(quants + 4));
 #pragma unroll
-  for (int distance = 1; distance < kGroupElems / 4; distance *= 2) {
+  for (int distance = 1; distance < kGroupElems / 8; distance *= 2) {
     sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   }
-  if (quartet % (kGroupElems / 4) == 0) {
-    staged.sums[quartet / (kGroupElems / 4)] = sum;
+  if (octet % (kGroupElems / 8) == 0) {
+    staged.sums[octet / (kGroupElems / 8)] = static_cast<int32_t>(sum);
   }
-  if (quartet % (kScaleElems / 4) == 0) {
-    staged.scales[quartet / (kScaleElems / 4)] = largest / kLargestQuant;
+  if (octet % kOctetLanes == 0) {
+    staged.scales[octet / kOctetLanes] =
+        largest * (has_scale ? 1.0f / kLargestQuant : __uint_as_float(0x7f800000u));
   }
 }
 
-constexpr int kHeldQuartets = 4;  // of x and the norm's weights, in the registers of a thread
+// Values [8 octet, + 8), `past_end` from n_cols on.
+__device__ __forceinline__ void load_octet(const float* values, int octet, int n_cols,
+                                           float past_end, float (&v)[8]) {
+  const bool is_there = 8 * octet < n_cols;
+  const float4 none = make_float4(past_end, past_end, past_end, past_end);
+  const float4* from = reinterpret_cast<const float4*>(values) + 2 * octet;
+  const float4 first = is_there ? from[0] : none, second = is_there ? from[1] : none;
+  v[0] = first.x;
+  v[1] = first.y;
+  v[2] = first.z;
+  v[3] = first.w;
+  v[4] = second.x;
+  v[5] = second.y;
+  v[6] = second.z;
+  v[7] = second.w;
+}
 
-// The norm's weights that this thread will need, which do not depend on the kernel before.
+constexpr int kHeldOctets = 3;  // of x and of the norm's weights, in the registers of a thread
+
+// The norm's weights of a thread's next octets; ones without a norm.
 struct HeldNorm {
-  float4 weights[kHeldQuartets];
+  float weights[kHeldOctets][8];
 };
 
-__device__ __forceinline__ float4 quartet_or_zero(const float* values, int quartet, int n_cols) {
-  return quartet < n_cols / 4 ? reinterpret_cast<const float4*>(values)[quartet]
-                              : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-__device__ __forceinline__ void hold_norm(const MatvecParams& p, int n_cols, HeldNorm& held) {
-  if (p.norm_weight != nullptr) {
+__device__ __forceinline__ void hold_norm(const MatvecParams& p, int n_cols, int first,
+                                          HeldNorm& held) {
 #pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      held.weights[idx] = quartet_or_zero(p.norm_weight, threadIdx.x + idx * blockDim.x, n_cols);
-    }
+  for (int idx = 0; idx < kHeldOctets; ++idx) {
+    const int octet = first + threadIdx.x + idx * blockDim.x;
+    load_octet(p.norm_weight, octet, p.norm_weight != nullptr ? n_cols : 0, 1.0f,
+               held.weights[idx]);
   }
 }
 
-// Stages norm(x) by the whole block; `scratch` as block_sum. A barrier must follow. What a thread
-// has of x is loaded at once, for the loads' latency is most of the time this takes.
+// Stages x times the norm's weights by the whole block, and leaves each warp's sum of squares of x
+// for norm_factor(). `held`: of octets [0, kHeldOctets) of each thread. A barrier must follow. What
+// a thread has of x is loaded at once, for the loads' latency is much of the time this takes.
 template <int kGroupElems>
-__device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, const HeldNorm& held,
-                                        const StagedX& staged, float* scratch) {
-  const int n_quartets = staged_cols(n_cols) / 4;
-  const int round = kHeldQuartets * blockDim.x;
-  float4 v[kHeldQuartets];
+__device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, HeldNorm& held,
+                                        const StagedX& staged, float* square_sums) {
+  const int n_octets = staged_cols(n_cols) / 8;  // whole warps: units have 32
+  const int round = kHeldOctets * blockDim.x;
+  float squares = 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < n_octets; first += round) {
+    float v[kHeldOctets][8];
 #pragma unroll
-  for (int idx = 0; idx < kHeldQuartets; ++idx) {
-    v[idx] = quartet_or_zero(p.x, threadIdx.x + idx * blockDim.x, n_cols);
-  }
-  float norm_scale = 1.0f;
-  if (p.norm_weight != nullptr) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      sum +=
-          v[idx].x * v[idx].x + v[idx].y * v[idx].y + (v[idx].z * v[idx].z + v[idx].w * v[idx].w);
+    for (int idx = 0; idx < kHeldOctets; ++idx) {
+      load_octet(p.x, first + threadIdx.x + idx * blockDim.x, n_cols, 0.0f, v[idx]);
     }
-    for (int quartet = threadIdx.x + round; quartet < n_cols / 4; quartet += blockDim.x) {
-      const float4 more = reinterpret_cast<const float4*>(p.x)[quartet];
-      sum += more.x * more.x + more.y * more.y + (more.z * more.z + more.w * more.w);
-    }
-    const float mean = __fdiv_rn(block_sum(sum, scratch), static_cast<float>(n_cols));
-    norm_scale = __fdiv_rn(1.0f, __fsqrt_rn(mean + p.eps));
-  }
-  for (int first = 0; first < n_quartets; first += round) {
-#pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      const int quartet = first + threadIdx.x + idx * blockDim.x;
-      if (first > 0) {
-        v[idx] = quartet_or_zero(p.x, quartet, n_cols);
-      }
-      if (p.norm_weight != nullptr) {
-        const float4 w =
-            first == 0 ? held.weights[idx] : quartet_or_zero(p.norm_weight, quartet, n_cols);
-        v[idx] = make_float4(v[idx].x * norm_scale * w.x, v[idx].y * norm_scale * w.y,
-                             v[idx].z * norm_scale * w.z, v[idx].w * norm_scale * w.w);
-      }
+    if (first > 0) {
+      hold_norm(p, n_cols, first, held);
     }
 #pragma unroll
-    for (int idx = 0; idx < kHeldQuartets; ++idx) {
-      const int quartet = first + threadIdx.x + idx * blockDim.x;
-      if (quartet < n_quartets) {  // whole warps: n_quartets counts 64s
-        stage_quartet<kGroupElems>(staged, quartet, v[idx]);
+    for (int idx = 0; idx < kHeldOctets; ++idx) {
+      const int octet = first + threadIdx.x + idx * blockDim.x;
+      if (octet >= n_octets) {
+        break;
       }
+#pragma unroll
+      for (int elem = 0; elem < 8; ++elem) {
+        squares += v[idx][elem] * v[idx][elem];
+        v[idx][elem] *= held.weights[idx][elem];
+      }
+      stage_octet<kGroupElems>(staged, octet, v[idx]);
     }
   }
+  squares = warp_sum(squares);
+  if (threadIdx.x % kWarpSize == 0) {
+    square_sums[threadIdx.x / kWarpSize] = squares;
+  }
+}
+
+// What the products of a staged x lack of norm(x): 1 / sqrt(mean(x^2) + eps), 1 without a norm.
+__device__ __forceinline__ float norm_factor(const MatvecParams& p, int n_cols,
+                                             const float* square_sums) {
+  if (p.norm_weight == nullptr) {
+    return 1.0f;
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < kMatvecWarps; ++warp) {
+    sum += square_sums[warp];
+  }
+  return __frsqrt_rn(__fdiv_rn(sum, static_cast<float>(n_cols)) + p.eps);
 }
 
 }  // namespace apr

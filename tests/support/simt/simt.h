@@ -257,6 +257,12 @@ inline float __fdiv_rn(float a, float b) {
 inline float __fdividef(float a, float b) {
   return a / b;
 }
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline float __frsqrt_rn(float a) {
+  return 1.0f / std::sqrt(a);
+}
 inline float __fsqrt_rn(float a) {
   return std::sqrt(a);
 }
