@@ -30,15 +30,15 @@ struct AttentionGate {
 struct QkRopeAppendParams {
   const StepState* step;
   QueryRef q;
-  const float *k, *v;         // [n_tokens, n_kv_heads, head_dim] f32; null with products
-  Products products;          // data null: none
-  ProductColumns columns[3];  // of q, k, v
-  const float* q_norm;        // [head_dim] f32 or null
-  const float* k_norm;        // [head_dim] f32 or null
-  const float* inv_freq;      // [n_rot / 2] f32
+  const float *k, *v;     // [n_tokens, n_kv_heads, head_dim] f32; null with products
+  const float* q_norm;    // [head_dim] f32 or null
+  const float* k_norm;    // [head_dim] f32 or null
+  const float* inv_freq;  // [n_rot / 2] f32
   KvCacheRef cache;
   int32_t n_heads, n_kv_heads, head_dim, n_rot;
   float eps, magnitude;
+  Products products;          // data null: none
+  ProductColumns columns[3];  // of q, k, v
 };
 
 // y[t, h] = softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group] (* sigmoid(gate[t, h]))
@@ -70,13 +70,13 @@ struct AttentionDecodeParams {
 // step, q (normed and rotated), cache and numbers of heads alone; attention_split_fused does all
 // that QkRopeAppendParams says but for q, which stays as it was.
 struct AttentionSplitParams {
-  QkRopeAppendParams in;
   AttentionGate gate;
   float* y;            // [n_tokens, n_heads, head_dim] f32
   float* partial;      // [n_tokens, n_kv_heads, n_splits, group, head_dim] f32, 16-byte aligned
   float* stats;        // [n_tokens, n_kv_heads, n_splits, group, 2] f32: largest exponent, sum
   uint32_t* counters;  // [n_tokens, n_kv_heads], zero before and after
   float scale;
+  QkRopeAppendParams in;  // last: its end is not read, and a first read takes long
 };
 
 // Softmax of the rows of scores, causal: row r sees keys [0, first_position + r], the others get

@@ -84,24 +84,29 @@ __global__ void __launch_bounds__(kSplitThreads, kHeadDim > 64 ? 1 : 2)
   if constexpr (kFused) {
     HeadPreparation<kHeadDim> preparation(p.in, position);
     preparation.load_norm(warp < group ? p.in.q_norm : p.in.k_norm);
+    const auto source_of = [&](int unit) {
+      return unit < group ? head_of(unit) : (unit == group ? p.in.k : p.in.v) + kv_head * kHeadDim;
+    };
+    const float* source = source_of(warp);
     grid_dependency_wait();
     float* x = joined + warp * kHeadDim;
     const int64_t new_elem = static_cast<int64_t>(position) * row_elems + kv_head * kHeadDim;
     for (int unit = warp; unit < n_units; unit += kSplitWarps) {
       if (unit > warp) {  // a ninth or tenth unit
         preparation.load_norm(p.in.k_norm);
+        source = source_of(unit);
       }
       if (unit < group) {
-        preparation.run(head_of(unit), x);
+        preparation.run(source, x);
         load_pairs<kHeadDim>(x, pairs);
         store_query<kHeadDim>(pairs, p.scale, queries.rows[unit], &queries.unscale[unit]);
         continue;
       }
       const bool is_key = unit == group;
       if (is_key) {
-        preparation.run(p.in.k + kv_head * kHeadDim, x);
+        preparation.run(source, x);
       }
-      load_pairs<kHeadDim>(is_key ? x : p.in.v + kv_head * kHeadDim, pairs);
+      load_pairs<kHeadDim>(is_key ? x : source, pairs);
       auto* to = reinterpret_cast<uint32_t*>(is_key ? new_row.k : new_row.v);
       auto* cache = reinterpret_cast<uint32_t*>(
           static_cast<uint16_t*>(is_key ? p.in.cache.k : p.in.cache.v) + new_elem);

@@ -51,12 +51,12 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   staged.x_bytes = matvec_rows_x_bytes(end - begin);
   staged.sums = reinterpret_cast<float*>(staged.x + p.n_tokens * staged.x_bytes);
 
-  const auto first_of = [&](int tile, int) {
+  const auto first_of = [&](int tile) {
     const ProductPart& part = part_of(p, tile);
     return part.data +
            (static_cast<int64_t>(tile - part.first_tile) * n_units + first_unit) * kUnitBytes;
   };
-  UnitCopies<T, 1, decltype(first_of)> copy_next{
+  UnitCopies<T, decltype(first_of)> copy_next{
       shared_address(ring), first_unit, end,       p.n_col_warps,
       first_tile,           p.n_tiles,  tile_step, first_of};
   copy_next.start();

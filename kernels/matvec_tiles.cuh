@@ -25,24 +25,29 @@ struct TilePlace {
   int part, tile;
 };
 
+// Where a lane of a joining warp puts its row of a tile, and what is added to it.
+struct RowEnd {
+  float* y;               // null: it has none
+  const float* residual;  // or null
+  float bias;
+};
+
 // The rows of `p` by block `block` of n_blocks.
 template <class T, MatvecEpilogue kEpilogue>
 __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block, int n_blocks) {
   constexpr int kWeights = kEpilogue == MatvecEpilogue::kSwiglu ? 2 : 1;
   constexpr int kUnitBytes = quant::unit_bytes<T>();
-  constexpr int kSlots = ring_slots<T>();
   APR_DYNAMIC_SHARED(uint4, shared);
-  __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
+  __shared__ float partial[2][kMatvecWarps][kUnitRows];
   __shared__ __align__(16) float square_sums[kMatvecWarps];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int n_cols = p.parts[0].w.n_cols;
   const int n_units = quant::units_of(n_cols);
-  const int first_unit = warp % p.n_col_warps;
-  const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
+  const TileWarps<kWeights> mine(p.n_col_warps);
   const StagedX x(shared, n_cols);
   uint8_t* const rings =
       reinterpret_cast<uint8_t*>(shared) + staged_x_bytes(n_cols, T::kGroupElems);
-  const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
+  const uint8_t* ring = rings + warp * ring_slots<T>() * kUnitBytes;
   uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
 
   const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
@@ -52,23 +57,38 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   const int n_tiles = kWeights == 1 && p.n_parts > 2
                           ? tiles1 + (p.parts[2].w.n_rows + kUnitRows - 1) / kUnitRows
                           : tiles1;
-  const int tile_step = n_blocks * n_tile_slots;
-  const int first_tile = block * n_tile_slots + tile_slot;
+  const int tile_step = n_blocks * mine.n_tile_slots;
+  const int first_tile = block * mine.n_tile_slots + mine.tile_slot;
   const auto place_of = [&](int tile) {
     return tile < tiles0   ? TilePlace{0, tile}
            : tile < tiles1 ? TilePlace{1, tile - tiles0}
                            : TilePlace{2, tile - tiles1};
   };
 
-  const auto first_of = [&](int tile, int weight) {
+  const auto first_of = [&](int tile) {
     const TilePlace place = place_of(tile);
-    return p.parts[place.part + weight].w.data +
-           (static_cast<int64_t>(place.tile) * n_units + first_unit) * kUnitBytes;
+    return p.parts[place.part + mine.weight].w.data +
+           (static_cast<int64_t>(place.tile) * n_units + mine.first_unit) * kUnitBytes;
   };
-  UnitCopies<T, kWeights, decltype(first_of)> copy_next{
-      shared_address(ring), first_unit, n_units,   p.n_col_warps,
-      first_tile,           n_tiles,    tile_step, first_of};
+  UnitCopies<T, decltype(first_of)> copy_next{
+      shared_address(ring), mine.first_unit, n_units,   mine.unit_step,
+      first_tile,           n_tiles,         tile_step, first_of};
   copy_next.start();
+  const auto end_of = [&](int tile) {
+    RowEnd end{nullptr, nullptr, 0.0f};
+    if (mine.joins && tile < n_tiles) {
+      const TilePlace place = place_of(tile);
+      const MatvecPart& part = p.parts[place.part];
+      const int row = place.tile * kUnitRows + lane;
+      if (lane < kUnitRows && row < part.w.n_rows) {
+        end.y = part.y + row;
+        end.residual = p.residual != nullptr ? p.residual + row : nullptr;
+        end.bias = part.bias != nullptr ? part.bias[row] : 0.0f;
+      }
+    }
+    return end;
+  };
+  RowEnd end = end_of(first_tile);
   stage_grid<T>(grid);
   HeldNorm held;
   hold_norm(p, n_cols, 0, held);
@@ -76,28 +96,24 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   grid_dependency_launch();
   stage_x<T::kGroupElems>(p, n_cols, held, x, square_sums);
   __syncthreads();
-  const float factor = norm_factor(p, n_cols, square_sums);
+  const float factor = mine.joins ? norm_factor(p, square_sums) : 1.0f;
 
   int slot = 0, buffer = 0;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
-    const TilePlace place = place_of(tile);
-    const MatvecPart& part = p.parts[place.part];
-    const int row = place.tile * kUnitRows + lane;
-    const bool writes = first_unit == 0 && lane < kUnitRows && row < part.w.n_rows;
-    // What is added comes while the tile is multiplied.
-    const float bias = writes && part.bias != nullptr ? part.bias[row] : 0.0f;
-    const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
-    multiply_tile<T, kWeights>(ring, grid, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
-                               partial[buffer]);
-    wait_for_tile(tile_slot, p.n_col_warps);
-    if (writes) {
+    // It comes while the tile is multiplied.
+    const float residual = end.residual != nullptr ? *end.residual : 0.0f;
+    multiply_tile<T>(ring, grid, x, mine.first_unit, n_units, mine.unit_step, slot, copy_next,
+                     partial[buffer]);
+    wait_for_tile(mine.tile_slot, p.n_col_warps);
+    if (end.y != nullptr) {
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, factor, value);
       if constexpr (kEpilogue == MatvecEpilogue::kSwiglu) {
         value[0] = times_sigmoid(value[0], value[0]) * value[1];
       }
-      part.y[row] = value[0] + bias + residual;
+      *end.y = value[0] + end.bias + residual;
     }
+    end = end_of(tile + tile_step);
     buffer ^= 1;
   }
 }

@@ -85,39 +85,54 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit_bytes, const u
   }
 }
 
-// The sums of a tile's 16 rows, by each warp of a block.
+// The warps of a block: n_col_warps, a power of two, share the columns of a tile of 16 rows, the
+// others take other tiles. With two weights the even ones have the first, the odd ones the second.
 template <int kWeights>
-using TileSums = float[kWeights][kMatvecWarps][kUnitRows];
+struct TileWarps {
+  int tile_slot, n_tile_slots;
+  int weight, first_unit, unit_step;  // of this warp
+  bool joins;                         // the others' sums
 
-// This warp's share of a tile, weight by weight, from its `ring`, which copy_next(slot) refills as
-// slots fall free; `slot` goes on from tile to tile.
-template <class T, int kWeights, class CopyNext>
+  __device__ __forceinline__ explicit TileWarps(int n_col_warps) {
+    const int warp = threadIdx.x / kWarpSize, shift = 31 - __clz(n_col_warps);
+    tile_slot = warp >> shift;
+    n_tile_slots = kMatvecWarps >> shift;
+    weight = warp % kWeights;
+    first_unit = (warp & (n_col_warps - 1)) / kWeights;
+    unit_step = n_col_warps / kWeights;
+    joins = (warp & (n_col_warps - 1)) == 0;
+  }
+};
+
+// The sums of a tile's 16 rows, by each warp of a block.
+using TileSums = float[kMatvecWarps][kUnitRows];
+
+// This warp's share of a tile from its `ring`, which copy_next(slot) refills as slots fall free;
+// `slot` goes on from tile to tile.
+template <class T, class CopyNext>
 __device__ __forceinline__ void multiply_tile(const uint8_t* ring, const uint32_t* grid,
                                               const StagedX& x, int first_unit, int n_units,
-                                              int n_col_warps, int& slot, CopyNext& copy_next,
-                                              TileSums<kWeights>& partial) {
+                                              int unit_step, int& slot, CopyNext& copy_next,
+                                              TileSums& partial) {
   constexpr int kSlots = ring_slots<T>();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  float sums[2] = {0.0f, 0.0f};
 #pragma unroll 1
-  for (int weight = 0; weight < kWeights; ++weight) {
-    float sums[2] = {0.0f, 0.0f};
-#pragma unroll 1
-    for (int unit = first_unit; unit < n_units; unit += n_col_warps) {
-      copy_groups_wait<kSlots - 2>();
-      __syncwarp();
-      copy_next(slot == 0 ? kSlots - 1 : slot - 1);
-      multiply_unit<T>(ring + slot * quant::unit_bytes<T>(), grid, x, unit, sums);
-      slot = slot == kSlots - 1 ? 0 : slot + 1;
-    }
+  for (int unit = first_unit; unit < n_units; unit += unit_step) {
+    copy_groups_wait<kSlots - 2>();
+    __syncwarp();
+    copy_next(slot == 0 ? kSlots - 1 : slot - 1);
+    multiply_unit<T>(ring + slot * quant::unit_bytes<T>(), grid, x, unit, sums);
+    slot = slot == kSlots - 1 ? 0 : slot + 1;
+  }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // over the lanes of one row
-      sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
-      sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
-    }
-    if (lane % 4 == 0) {
-      partial[weight][warp][lane / 4] = sums[0];
-      partial[weight][warp][lane / 4 + 8] = sums[1];
-    }
+  for (int half = 0; half < 2; ++half) {  // over the lanes of one row
+    sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
+    sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+  }
+  if (lane % 4 == 0) {
+    partial[warp][lane / 4] = sums[0];
+    partial[warp][lane / 4 + 8] = sums[1];
   }
 }
 
@@ -132,21 +147,21 @@ __device__ __forceinline__ void wait_for_tile(int tile_slot, int n_col_warps) {
 }
 
 // `factor` times the sums of row `lane` of a tile over its warps, of which this is the first, in
-// their order.
+// their order, for each weight.
 template <int kWeights>
-__device__ __forceinline__ void join_warps(const TileSums<kWeights>& partial, int n_col_warps,
-                                           float factor, float (&value)[kWeights]) {
+__device__ __forceinline__ void join_warps(const TileSums& partial, int n_col_warps, float factor,
+                                           float (&value)[kWeights]) {
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  float parts[kMatvecWarps];  // all loaded before the first is added
+#pragma unroll
+  for (int from = 0; from < kMatvecWarps; ++from) {
+    parts[from] = from < n_col_warps ? partial[warp + from][lane] : 0.0f;
+  }
 #pragma unroll
   for (int weight = 0; weight < kWeights; ++weight) {
-    float parts[kMatvecWarps];  // all loaded before the first is added
-#pragma unroll
-    for (int from = 0; from < kMatvecWarps; ++from) {
-      parts[from] = from < n_col_warps ? partial[weight][warp + from][lane] : 0.0f;
-    }
     value[weight] = 0.0f;
 #pragma unroll
-    for (int from = 0; from < kMatvecWarps; ++from) {
+    for (int from = weight; from < kMatvecWarps; from += kWeights) {
       value[weight] += parts[from];
     }
     value[weight] *= factor;

@@ -36,20 +36,20 @@ __device__ __forceinline__ void stage_slots(const float* x, const float* weights
                                             int n_cols, const StagedX& staged) {
   const int octets_of_slot = staged_cols(n_cols) / 8;
   const int n_octets = n_slots * octets_of_slot;  // whole warps: units have 32
-  const int round = kHeldOctets * blockDim.x;
+  const int round = kHeldOctets * kStagingThreads;
 #pragma unroll 1
   for (int first = 0; first < n_octets; first += round) {
     float v[kHeldOctets][8];
 #pragma unroll
     for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * blockDim.x;
+      const int octet = first + threadIdx.x + idx * kStagingThreads;
       const int slot = min(octet / octets_of_slot, n_slots);
       load_octet(x + slot * n_cols, octet % octets_of_slot, slot < n_slots ? n_cols : 0, 0.0f,
                  v[idx]);
     }
 #pragma unroll
     for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * blockDim.x;
+      const int octet = first + threadIdx.x + idx * kStagingThreads;
       if (octet >= n_octets) {
         break;
       }
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   constexpr int kUnitBytes = quant::unit_bytes<T>();
   constexpr int kSlots = ring_slots<T>();
   APR_DYNAMIC_SHARED(uint4, shared);
-  __shared__ float partial[2][kWeights][kMatvecWarps][kUnitRows];
+  __shared__ float partial[2][kMatvecWarps][kUnitRows];
   __shared__ int32_t experts[kMostMoeMatvecUsed];
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int n_cols = p.w[0].n_cols;
@@ -81,32 +81,30 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   const int n_units = n_staged * units_of_slot;  // of a tile
   const int tiles_of_slot = p.n_rows / kUnitRows;
   const int n_tiles = p.sums != 0 ? tiles_of_slot : p.n_used * tiles_of_slot;
-  const int first_unit = warp % p.n_col_warps;
-  const int tile_slot = warp / p.n_col_warps, n_tile_slots = kMatvecWarps / p.n_col_warps;
+  const TileWarps<kWeights> mine(p.n_col_warps);
   const StagedX x(shared, n_staged * staged_cols(n_cols));
   uint8_t* const rings = reinterpret_cast<uint8_t*>(shared) +
                          staged_x_bytes(n_staged * staged_cols(n_cols), T::kGroupElems);
   const uint8_t* ring = rings + warp * kSlots * kUnitBytes;
   uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
   const uint32_t ring_address = shared_address(ring);
-  const int tile_step = gridDim.x * n_tile_slots;
-  const int first_tile = blockIdx.x * n_tile_slots + tile_slot;
+  const int tile_step = gridDim.x * mine.n_tile_slots;
+  const int first_tile = blockIdx.x * mine.n_tile_slots + mine.tile_slot;
 
-  // The walk of this warp's copies: tile by tile, in a tile weight by weight.
-  int next_tile = first_tile, next_weight = 0, next_unit = first_unit;
+  // The walk of this warp's copies: tile by tile.
+  int next_tile = first_tile, next_unit = mine.first_unit;
   const auto copy_next = [&](int slot) {
     if (next_tile < n_tiles && next_unit < n_units) {
       const int expert = experts[next_tile / tiles_of_slot + next_unit / units_of_slot];
       const int64_t tile = static_cast<int64_t>(expert) * tiles_of_slot + next_tile % tiles_of_slot;
       copy_async_by_warp<kUnitBytes>(
           ring_address + slot * kUnitBytes,
-          p.w[next_weight].data + (tile * units_of_slot + next_unit % units_of_slot) * kUnitBytes,
+          p.w[mine.weight].data + (tile * units_of_slot + next_unit % units_of_slot) * kUnitBytes,
           lane);
-      next_unit += p.n_col_warps;
+      next_unit += mine.unit_step;
       if (next_unit >= n_units) {
-        next_unit = first_unit;
-        next_weight = next_weight + 1 == kWeights ? 0 : next_weight + 1;
-        next_tile += next_weight == 0 ? tile_step : 0;
+        next_unit = mine.first_unit;
+        next_tile += tile_step;
       }
     }
     copy_group_end();
@@ -136,14 +134,14 @@ __global__ void __launch_bounds__(kMatvecWarps * 32, 1)
   int slot = 0, buffer = 0;
   for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
     const int row = tile * kUnitRows + lane;  // of all slots, where they lie under each other
-    const bool writes = first_unit == 0 && lane < kUnitRows;
+    const bool writes = mine.joins && lane < kUnitRows;
     // What the products meet comes while they are made.
     const float gate = writes && p.gate != nullptr ? p.gate[row] : 0.0f;
     const float init = writes && p.init != nullptr ? p.init[row] : 0.0f;
     const float residual = writes && p.residual != nullptr ? p.residual[row] : 0.0f;
-    multiply_tile<T, kWeights>(ring, grid, x, first_unit, n_units, p.n_col_warps, slot, copy_next,
-                               partial[buffer]);
-    wait_for_tile(tile_slot, p.n_col_warps);
+    multiply_tile<T>(ring, grid, x, mine.first_unit, n_units, mine.unit_step, slot, copy_next,
+                     partial[buffer]);
+    wait_for_tile(mine.tile_slot, p.n_col_warps);
     if (writes) {
       float value[kWeights];
       join_warps(partial[buffer], p.n_col_warps, 1.0f, value);

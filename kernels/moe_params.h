@@ -87,7 +87,7 @@ struct MoeMatvecParams {
   float* y;               // [n_used, n_rows] f32; sums: [n_rows]
   int32_t n_rows;         // of an expert, a multiple of 16
   int32_t n_used;         // at most kMostMoeMatvecUsed
-  int32_t n_col_warps;    // warps that share the columns of a row; a power of two
+  int32_t n_col_warps;    // as of MatvecParams
   int32_t sums;
   // The kernel before this one read `ids` after its own dependency wait: they may be read early.
   int32_t ids_are_settled;

@@ -37,8 +37,11 @@ struct MatvecParams {
   MatvecPart parts[3];
   const float* residual;  // [n_rows] f32 or null, may be y; with one part alone
   int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape
-  int32_t n_col_warps;    // matvec_mma: warps that share the columns of a row; a power of two
-  float eps;              // of the norm
+  // matvec_mma: warps that share the columns of a tile, a power of two; kSwiglu: both weights', two
+  // at least
+  int32_t n_col_warps;
+  float eps;      // of the norm
+  float per_col;  // matvec_mma: 1 / n_cols, for the mean of the norm
 };
 
 // Two products of one launch, each of one type; blocks from n_first_blocks on take the second.

@@ -5,7 +5,8 @@
 
 namespace apr {
 
-constexpr float kLeastReciprocal = 0x1p-125f, kMostReciprocal = 0x1p125f;  // what reciprocal() takes
+constexpr float kLeastReciprocal = 0x1p-125f,
+                kMostReciprocal = 0x1p125f;  // what reciprocal() takes
 
 // 1 / x within an ulp, the same bits on every GPU: Newton's steps from a guess by the exponent.
 __device__ __forceinline__ float reciprocal(float x) {

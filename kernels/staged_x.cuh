@@ -14,6 +14,7 @@
 namespace apr {
 
 constexpr float kLargestQuant = 32512.0f;  // high and low fit in int8: 127 * 256
+constexpr int kStagingThreads = kMatvecWarps * kWarpSize;
 constexpr int kOctetLanes = kScaleElems / 8;  // that share a scale
 
 // The parts of a staged x in shared memory.
@@ -108,7 +109,7 @@ __device__ __forceinline__ void hold_norm(const MatvecParams& p, int n_cols, int
                                           HeldNorm& held) {
 #pragma unroll
   for (int idx = 0; idx < kHeldOctets; ++idx) {
-    const int octet = first + threadIdx.x + idx * blockDim.x;
+    const int octet = first + threadIdx.x + idx * kStagingThreads;
     load_octet(p.norm_weight, octet, p.norm_weight != nullptr ? n_cols : 0, 1.0f,
                held.weights[idx]);
   }
@@ -121,21 +122,21 @@ template <int kGroupElems>
 __device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, HeldNorm& held,
                                         const StagedX& staged, float* square_sums) {
   const int n_octets = staged_cols(n_cols) / 8;  // whole warps: units have 32
-  const int round = kHeldOctets * blockDim.x;
+  const int round = kHeldOctets * kStagingThreads;
   float squares = 0.0f;
 #pragma unroll 1
   for (int first = 0; first < n_octets; first += round) {
     float v[kHeldOctets][8];
 #pragma unroll
     for (int idx = 0; idx < kHeldOctets; ++idx) {
-      load_octet(p.x, first + threadIdx.x + idx * blockDim.x, n_cols, 0.0f, v[idx]);
+      load_octet(p.x, first + threadIdx.x + idx * kStagingThreads, n_cols, 0.0f, v[idx]);
     }
     if (first > 0) {
       hold_norm(p, n_cols, first, held);
     }
 #pragma unroll
     for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * blockDim.x;
+      const int octet = first + threadIdx.x + idx * kStagingThreads;
       if (octet >= n_octets) {
         break;
       }
@@ -154,8 +155,7 @@ __device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, HeldN
 }
 
 // What the products of a staged x lack of norm(x): 1 / sqrt(mean(x^2) + eps), 1 without a norm.
-__device__ __forceinline__ float norm_factor(const MatvecParams& p, int n_cols,
-                                             const float* square_sums) {
+__device__ __forceinline__ float norm_factor(const MatvecParams& p, const float* square_sums) {
   if (p.norm_weight == nullptr) {
     return 1.0f;
   }
@@ -164,7 +164,7 @@ __device__ __forceinline__ float norm_factor(const MatvecParams& p, int n_cols,
   for (int warp = 0; warp < kMatvecWarps; ++warp) {
     sum += square_sums[warp];
   }
-  return __frsqrt_rn(__fdiv_rn(sum, static_cast<float>(n_cols)) + p.eps);
+  return __frsqrt_rn(__fmaf_rn(sum, p.per_col, p.eps));
 }
 
 }  // namespace apr

@@ -8,22 +8,21 @@
 
 namespace apr {
 
-// Walks tile by tile, in a tile weight by weight. first_of(tile, weight): the
-// first unit of the warp's share.
-template <class T, int kWeights, class FirstOf>
+// Walks tile by tile. first_of(tile): the first unit of the warp's share.
+template <class T, class FirstOf>
 struct UnitCopies {
   static constexpr int kUnitBytes = quant::unit_bytes<T>();
   uint32_t ring_address;  // in shared memory
   int first_unit, end_unit, unit_step;
   int tile, n_tiles, tile_step;
   FirstOf first_of;
-  int weight = 0, unit = end_unit;
+  int unit = end_unit;
   const uint8_t* next = nullptr;  // global: unit `unit` of the tile
 
   __device__ __forceinline__ void start_tile() {
     if (tile < n_tiles) {
       unit = first_unit;
-      next = first_of(tile, weight);
+      next = first_of(tile);
     }
   }
   // Starts copying the next unit, if there is one, and closes its group.
@@ -34,8 +33,7 @@ struct UnitCopies {
       next += unit_step * kUnitBytes;
       unit += unit_step;
       if (unit >= end_unit) {
-        weight = weight + 1 == kWeights ? 0 : weight + 1;
-        tile += weight == 0 ? tile_step : 0;
+        tile += tile_step;
         start_tile();
       }
     }

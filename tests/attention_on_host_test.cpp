@@ -76,10 +76,9 @@ void run(const AttentionCase& c, Kernel kernel, int n_splits = 1) {
     std::vector<float4> partial(n_partial * kHeadDim / 4);
     std::vector<float> stats(n_partial * 2, std::nanf(""));
     std::vector<uint32_t> counters(static_cast<size_t>(c.n_tokens * c.n_kv_heads), 0);
-    const AttentionSplitParams params{in,           gate,
-                                      y.data(),     reinterpret_cast<float*>(partial.data()),
-                                      stats.data(), counters.data(),
-                                      p.scale};
+    const AttentionSplitParams params{
+        gate,    y.data(), reinterpret_cast<float*>(partial.data()), stats.data(), counters.data(),
+        p.scale, in};
     simt::launch({n_kv_heads, static_cast<unsigned>(n_splits), n_tokens}, kSplitThreads,
                  static_cast<size_t>(split_shared_bytes(kHeadDim, group, n_splits)), [&] {
                    if (kernel == Kernel::kSplitFused) {

@@ -315,7 +315,7 @@ void check_matvec(const MoeProblem::Shape& shape, const char* type, const char* 
   params.y = hidden.data();
   params.n_rows = static_cast<int32_t>(shape.ffn_dim);
   params.n_used = static_cast<int32_t>(shape.n_used);
-  params.n_col_warps = n_col_warps;
+  params.n_col_warps = std::max(n_col_warps, at_once ? 2 : 1);
   const auto shared = [](int64_t n_cols, int group_elems, int ring_bytes) {
     return static_cast<size_t>(staged_x_bytes(static_cast<int>(n_cols), group_elems) + ring_bytes);
   };

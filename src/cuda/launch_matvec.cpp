@@ -21,6 +21,11 @@ int64_t tiles_of(const MatvecParams& params, int n_parts) {
   return n_tiles;
 }
 
+void set_split(MatvecParams& params, const MatvecSplit& split) {
+  params.n_col_warps = split.n_col_warps;
+  params.per_col = 1.0F / static_cast<float>(params.parts[0].w.n_cols);
+}
+
 // Dynamic shared memory of a block.
 int64_t mma_shared_bytes(const QuantType& type, int64_t n_cols) {
   const MatvecShared shared = matvec_shared(type);
@@ -39,15 +44,15 @@ MatvecShared matvec_shared(const QuantType& type) {
   });
 }
 
-MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm) {
+MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm, int n_weights) {
   // Warps of a tile wait for each other at its end, which costs about a unit (measured on an H200).
   constexpr int64_t kTileEndUnits = 1;
   MatvecSplit best{1, 1, INT64_MAX};
-  for (int n_col_warps = kMatvecWarps; n_col_warps >= 1; n_col_warps /= 2) {
+  for (int n_col_warps = kMatvecWarps; n_col_warps >= n_weights; n_col_warps /= 2) {
     const int64_t tiles_at_once = kMatvecWarps / n_col_warps;
     const int64_t n_blocks = std::min<int64_t>(n_sm, divide_up(n_tiles, tiles_at_once));
     const int64_t n_rounds = divide_up(n_tiles, n_blocks * tiles_at_once) *
-                             (divide_up(n_units, n_col_warps) + kTileEndUnits);
+                             (divide_up(n_units, n_col_warps / n_weights) + kTileEndUnits);
     if (n_rounds < best.n_rounds) {
       best = {n_col_warps, static_cast<uint32_t>(n_blocks), n_rounds};
     }
@@ -84,9 +89,10 @@ void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const Dev
   const WeightRef& weight = params.parts[0].w;
   const char* suffix = swiglu ? ".swiglu" : "";
   if (!exact && matvec_mma_fits(type, weight.n_cols, device)) {
-    const MatvecSplit split = matvec_split(tiles_of(params, swiglu ? 1 : params.n_parts),
-                                           quant::units_of(weight.n_cols), device.n_sm);
-    params.n_col_warps = split.n_col_warps;
+    const MatvecSplit split =
+        matvec_split(tiles_of(params, swiglu ? 1 : params.n_parts), quant::units_of(weight.n_cols),
+                     device.n_sm, swiglu ? 2 : 1);
+    set_split(params, split);
     launch(kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
            {.grid_x = split.n_blocks,
             .block_x = kMatvecWarps * 32,
@@ -124,8 +130,8 @@ void launch_matvec_pair(const KernelLibrary& kernels, const Stream& stream,
       matvec_pair_split({tiles_of(first, first.n_parts), matvec_shared(first_type).unit_bytes},
                         {tiles_of(second, second.n_parts), matvec_shared(second_type).unit_bytes},
                         quant::units_of(n_cols), device.n_sm);
-  first.n_col_warps = split.first.n_col_warps;
-  second.n_col_warps = split.second.n_col_warps;
+  set_split(first, split.first);
+  set_split(second, split.second);
   launch(kernels, fmt::format("matvec_pair.{}.{}", first_type.name, second_type.name),
          {.grid_x = split.first.n_blocks + split.second.n_blocks,
           .block_x = kMatvecWarps * 32,

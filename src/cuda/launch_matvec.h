@@ -21,9 +21,9 @@ struct MatvecSplit {
   int64_t n_rounds;
 };
 
-// The split that takes the fewest rounds: n_tiles tiles of 16 rows, n_units units a row, on n_sm
-// multiprocessors.
-MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm);
+// The split that takes the fewest rounds: n_tiles tiles of 16 rows of n_weights matrices, n_units
+// units a row, on n_sm multiprocessors.
+MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm, int n_weights = 1);
 
 // A product of a pair: tiles of 16 rows, and bytes of a unit.
 struct MatvecWork {
@@ -51,7 +51,7 @@ bool matvec_mma_fits(const QuantType& type, int64_t n_cols, const DeviceFacts& d
 
 // Launches y = w norm(x) for the parts of `params`, matrices of `type` as DeviceWeights lays them
 // out: on tensor cores where they can, else, and for `exact`, with f32 products in the order of the
-// reference. params.n_col_warps is set here. Throws kBackendUnavailable.
+// reference. n_col_warps and per_col are set here. Throws kBackendUnavailable.
 void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
                    const QuantType& type, MatvecParams params, bool swiglu, bool exact);
 

@@ -189,7 +189,7 @@ void Moe::matvec(const Weight& stack, const Weight* second, MoeMatvecParams para
   const int64_t tiles_of_slot = stack.n_rows / quant::kUnitRows;
   const int64_t n_units = quant::units_of(stack.n_cols) * (params.sums != 0 ? n_used_ : 1);
   const MatvecSplit split = matvec_split(params.sums != 0 ? tiles_of_slot : n_used_ * tiles_of_slot,
-                                         n_units, device_.n_sm);
+                                         n_units, device_.n_sm, second == nullptr ? 1 : 2);
   params.n_col_warps = split.n_col_warps;
   const MatvecShared shared = matvec_shared(*stack.type);
   launch(kernels_,

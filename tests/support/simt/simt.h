@@ -275,6 +275,9 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   }
   return result;
 }
+inline int __clz(int bits) {
+  return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits));
+}
 inline int __popc(uint32_t bits) {
   return __builtin_popcount(bits);
 }
