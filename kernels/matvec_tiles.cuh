@@ -20,11 +20,6 @@
 
 namespace apr {
 
-// The part of a tile of 16 rows, and its rank there.
-struct TilePlace {
-  int part, tile;
-};
-
 // Where a lane of a joining warp puts its row of a tile, and what is added to it.
 struct RowEnd {
   float* y;               // null: it has none
@@ -50,36 +45,28 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   const uint8_t* ring = rings + warp * ring_slots<T>() * kUnitBytes;
   uint32_t* const grid = reinterpret_cast<uint32_t*>(rings + rings_bytes<T>());
 
-  const int tiles0 = (p.parts[0].w.n_rows + kUnitRows - 1) / kUnitRows;
-  const int tiles1 = kWeights == 1 && p.n_parts > 1
-                         ? tiles0 + (p.parts[1].w.n_rows + kUnitRows - 1) / kUnitRows
-                         : tiles0;
-  const int n_tiles = kWeights == 1 && p.n_parts > 2
-                          ? tiles1 + (p.parts[2].w.n_rows + kUnitRows - 1) / kUnitRows
-                          : tiles1;
   const int tile_step = n_blocks * mine.n_tile_slots;
   const int first_tile = block * mine.n_tile_slots + mine.tile_slot;
-  const auto place_of = [&](int tile) {
-    return tile < tiles0   ? TilePlace{0, tile}
-           : tile < tiles1 ? TilePlace{1, tile - tiles0}
-                           : TilePlace{2, tile - tiles1};
+  const auto part_of = [&](int tile) -> const MatvecPart& {
+    return p.parts[kWeights == 2 || tile < p.parts[1].first_tile ? 0
+                   : tile < p.parts[2].first_tile                ? 1
+                                                                 : 2];
   };
 
   const auto first_of = [&](int tile) {
-    const TilePlace place = place_of(tile);
-    return p.parts[place.part + mine.weight].w.data +
-           (static_cast<int64_t>(place.tile) * n_units + mine.first_unit) * kUnitBytes;
+    const MatvecPart& part = kWeights == 2 ? p.parts[mine.weight] : part_of(tile);
+    return part.w.data +
+           (static_cast<int64_t>(tile - part.first_tile) * n_units + mine.first_unit) * kUnitBytes;
   };
   UnitCopies<T, decltype(first_of)> copy_next{
       shared_address(ring), mine.first_unit, n_units,   mine.unit_step,
-      first_tile,           n_tiles,         tile_step, first_of};
+      first_tile,           p.n_tiles,       tile_step, first_of};
   copy_next.start();
   const auto end_of = [&](int tile) {
     RowEnd end{nullptr, nullptr, 0.0f};
-    if (mine.joins && tile < n_tiles) {
-      const TilePlace place = place_of(tile);
-      const MatvecPart& part = p.parts[place.part];
-      const int row = place.tile * kUnitRows + lane;
+    if (mine.joins && tile < p.n_tiles) {
+      const MatvecPart& part = part_of(tile);
+      const int row = (tile - part.first_tile) * kUnitRows + lane;
       if (lane < kUnitRows && row < part.w.n_rows) {
         end.y = part.y + row;
         end.residual = p.residual != nullptr ? p.residual + row : nullptr;
@@ -90,8 +77,8 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   };
   RowEnd end = end_of(first_tile);
   stage_grid<T>(grid);
-  HeldNorm held;
-  hold_norm(p, n_cols, 0, held);
+  float held[8];
+  hold_norm(p, threadIdx.x, n_cols, held);
   grid_dependency_wait();
   grid_dependency_launch();
   stage_x<T::kGroupElems>(p, n_cols, held, x, square_sums);
@@ -99,7 +86,7 @@ __device__ __forceinline__ void multiply_parts(const MatvecParams& p, int block,
   const float factor = mine.joins ? norm_factor(p, square_sums) : 1.0f;
 
   int slot = 0, buffer = 0;
-  for (int tile = first_tile; tile < n_tiles; tile += tile_step) {
+  for (int tile = first_tile; tile < p.n_tiles; tile += tile_step) {
     // It comes while the tile is multiplied.
     const float residual = end.residual != nullptr ? *end.residual : 0.0f;
     multiply_tile<T>(ring, grid, x, mine.first_unit, n_units, mine.unit_step, slot, copy_next,

@@ -36,32 +36,22 @@ __device__ __forceinline__ void stage_slots(const float* x, const float* weights
                                             int n_cols, const StagedX& staged) {
   const int octets_of_slot = staged_cols(n_cols) / 8;
   const int n_octets = n_slots * octets_of_slot;  // whole warps: units have 32
-  const int round = kHeldOctets * kStagingThreads;
+  const auto load = [&](int octet, float(&v)[8]) {
+    const int slot = octet / octets_of_slot;
+    load_octet(x + slot * n_cols, octet - slot * octets_of_slot, slot < n_slots ? n_cols : 0, v);
+  };
+  float next[8];
+  load(threadIdx.x, next);
 #pragma unroll 1
-  for (int first = 0; first < n_octets; first += round) {
-    float v[kHeldOctets][8];
+  for (int octet = threadIdx.x; octet < n_octets; octet += kStagingThreads) {
+    const float weight = weights != nullptr ? weights[octet / octets_of_slot] : 1.0f;
+    float v[8];
 #pragma unroll
-    for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * kStagingThreads;
-      const int slot = min(octet / octets_of_slot, n_slots);
-      load_octet(x + slot * n_cols, octet % octets_of_slot, slot < n_slots ? n_cols : 0, 0.0f,
-                 v[idx]);
+    for (int elem = 0; elem < 8; ++elem) {
+      v[elem] = next[elem] * weight;
     }
-#pragma unroll
-    for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * kStagingThreads;
-      if (octet >= n_octets) {
-        break;
-      }
-      if (weights != nullptr) {
-        const float weight = weights[octet / octets_of_slot];
-#pragma unroll
-        for (int elem = 0; elem < 8; ++elem) {
-          v[idx][elem] *= weight;
-        }
-      }
-      stage_octet<kGroupElems>(staged, octet, v[idx]);
-    }
+    load(octet + kStagingThreads, next);
+    stage_octet<kGroupElems>(staged, octet, v);
   }
 }
 

@@ -26,8 +26,9 @@ enum class MatvecEpilogue : int32_t { kNone, kSwiglu };
 // One of the matrices that a matvec multiplies with its x.
 struct MatvecPart {
   WeightRef w;
-  const float* bias;  // [w.n_rows] f32 or null
-  float* y;           // [w.n_rows] f32
+  const float* bias;       // [w.n_rows] f32 or null
+  float* y;                // [w.n_rows] f32
+  int32_t first_tile = 0;  // matvec_mma: of its tiles of 16 rows among those of all parts
 };
 
 // y = w norm(x) (+ bias) (+ residual) for each part; with kSwiglu silu(w x) * (w x of part 1)
@@ -40,8 +41,9 @@ struct MatvecParams {
   // matvec_mma: warps that share the columns of a tile, a power of two; kSwiglu: both weights', two
   // at least
   int32_t n_col_warps;
-  float eps;      // of the norm
-  float per_col;  // matvec_mma: 1 / n_cols, for the mean of the norm
+  int32_t n_tiles;  // matvec_mma: of the parts; kSwiglu: of one
+  float eps;        // of the norm
+  float per_col;    // matvec_mma: 1 / n_cols, for the mean of the norm
 };
 
 // Two products of one launch, each of one type; blocks from n_first_blocks on take the second.

@@ -81,11 +81,11 @@ __device__ __forceinline__ void stage_octet(const StagedX& staged, int octet, co
   }
 }
 
-// Values [8 octet, + 8), `past_end` from n_cols on.
+// Values [8 octet, + 8), zeros from n_cols on.
 __device__ __forceinline__ void load_octet(const float* values, int octet, int n_cols,
-                                           float past_end, float (&v)[8]) {
+                                           float (&v)[8]) {
   const bool is_there = 8 * octet < n_cols;
-  const float4 none = make_float4(past_end, past_end, past_end, past_end);
+  const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   const float4* from = reinterpret_cast<const float4*>(values) + 2 * octet;
   const float4 first = is_there ? from[0] : none, second = is_there ? from[1] : none;
   v[0] = first.x;
@@ -98,59 +98,46 @@ __device__ __forceinline__ void load_octet(const float* values, int octet, int n
   v[7] = second.w;
 }
 
-constexpr int kHeldOctets = 3;  // of x and of the norm's weights, in the registers of a thread
-
-// The norm's weights of a thread's next octets; ones without a norm.
-struct HeldNorm {
-  float weights[kHeldOctets][8];
-};
-
-__device__ __forceinline__ void hold_norm(const MatvecParams& p, int n_cols, int first,
-                                          HeldNorm& held) {
-#pragma unroll
-  for (int idx = 0; idx < kHeldOctets; ++idx) {
-    const int octet = first + threadIdx.x + idx * kStagingThreads;
-    load_octet(p.norm_weight, octet, p.norm_weight != nullptr ? n_cols : 0, 1.0f,
-               held.weights[idx]);
+// The norm's weights of a thread's next octet.
+__device__ __forceinline__ void hold_norm(const MatvecParams& p, int octet, int n_cols,
+                                          float (&held)[8]) {
+  if (p.norm_weight != nullptr) {
+    load_octet(p.norm_weight, octet, n_cols, held);
   }
 }
 
-// Stages x times the norm's weights by the whole block, and leaves each warp's sum of squares of x
-// for norm_factor(). `held`: of octets [0, kHeldOctets) of each thread. A barrier must follow. What
-// a thread has of x is loaded at once, for the loads' latency is much of the time this takes.
+// Stages x, with a norm times its weights, by the whole block; then leaves each warp's sum of
+// squares of x for norm_factor(). `held`: of octet threadIdx.x. A barrier must follow.
 template <int kGroupElems>
-__device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, HeldNorm& held,
+__device__ __forceinline__ void stage_x(const MatvecParams& p, int n_cols, float (&held)[8],
                                         const StagedX& staged, float* square_sums) {
   const int n_octets = staged_cols(n_cols) / 8;  // whole warps: units have 32
-  const int round = kHeldOctets * kStagingThreads;
   float squares = 0.0f;
+  float next[8];
+  load_octet(p.x, threadIdx.x, n_cols, next);
 #pragma unroll 1
-  for (int first = 0; first < n_octets; first += round) {
-    float v[kHeldOctets][8];
+  for (int octet = threadIdx.x; octet < n_octets; octet += kStagingThreads) {
+    float v[8];
 #pragma unroll
-    for (int idx = 0; idx < kHeldOctets; ++idx) {
-      load_octet(p.x, first + threadIdx.x + idx * kStagingThreads, n_cols, 0.0f, v[idx]);
+    for (int elem = 0; elem < 8; ++elem) {
+      v[elem] = next[elem];
     }
-    if (first > 0) {
-      hold_norm(p, n_cols, first, held);
-    }
-#pragma unroll
-    for (int idx = 0; idx < kHeldOctets; ++idx) {
-      const int octet = first + threadIdx.x + idx * kStagingThreads;
-      if (octet >= n_octets) {
-        break;
-      }
+    load_octet(p.x, octet + kStagingThreads, n_cols, next);
+    if (p.norm_weight != nullptr) {
 #pragma unroll
       for (int elem = 0; elem < 8; ++elem) {
-        squares += v[idx][elem] * v[idx][elem];
-        v[idx][elem] *= held.weights[idx][elem];
+        squares += v[elem] * v[elem];
+        v[elem] *= held[elem];
       }
-      stage_octet<kGroupElems>(staged, octet, v[idx]);
+      hold_norm(p, octet + kStagingThreads, n_cols, held);
     }
+    stage_octet<kGroupElems>(staged, octet, v);
   }
-  squares = warp_sum(squares);
-  if (threadIdx.x % kWarpSize == 0) {
-    square_sums[threadIdx.x / kWarpSize] = squares;
+  if (p.norm_weight != nullptr) {
+    squares = warp_sum(squares);
+    if (threadIdx.x % kWarpSize == 0) {
+      square_sums[threadIdx.x / kWarpSize] = squares;
+    }
   }
 }
 

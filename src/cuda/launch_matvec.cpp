@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "cuda/quant_rows.h"
 #include "cuda/quant_traits.h"
@@ -13,12 +14,15 @@ namespace {
 
 constexpr uint32_t kFmaWarps = 8;  // of a block
 
-int64_t tiles_of(const MatvecParams& params, int n_parts) {
-  int64_t n_tiles = 0;
-  for (int part = 0; part < n_parts; ++part) {
-    n_tiles += divide_up(params.parts[part].w.n_rows, quant::kUnitRows);
+// Numbers the tiles of 16 rows of a launch.
+void count_tiles(MatvecParams& params, bool swiglu) {
+  params.n_tiles = 0;
+  for (int part = 0; part < kMostMatvecParts; ++part) {
+    const bool is_there = part < (swiglu ? 1 : params.n_parts);
+    params.parts[part].first_tile = is_there ? params.n_tiles : swiglu ? 0 : INT32_MAX;
+    params.n_tiles +=
+        is_there ? (params.parts[part].w.n_rows + quant::kUnitRows - 1) / quant::kUnitRows : 0;
   }
-  return n_tiles;
 }
 
 void set_split(MatvecParams& params, const MatvecSplit& split) {
@@ -89,9 +93,9 @@ void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const Dev
   const WeightRef& weight = params.parts[0].w;
   const char* suffix = swiglu ? ".swiglu" : "";
   if (!exact && matvec_mma_fits(type, weight.n_cols, device)) {
+    count_tiles(params, swiglu);
     const MatvecSplit split =
-        matvec_split(tiles_of(params, swiglu ? 1 : params.n_parts), quant::units_of(weight.n_cols),
-                     device.n_sm, swiglu ? 2 : 1);
+        matvec_split(params.n_tiles, quant::units_of(weight.n_cols), device.n_sm, swiglu ? 2 : 1);
     set_split(params, split);
     launch(kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
            {.grid_x = split.n_blocks,
@@ -126,10 +130,11 @@ void launch_matvec_pair(const KernelLibrary& kernels, const Stream& stream,
                         const DeviceFacts& device, const QuantType& first_type, MatvecParams first,
                         const QuantType& second_type, MatvecParams second) {
   const int64_t n_cols = first.parts[0].w.n_cols;
-  const auto split =
-      matvec_pair_split({tiles_of(first, first.n_parts), matvec_shared(first_type).unit_bytes},
-                        {tiles_of(second, second.n_parts), matvec_shared(second_type).unit_bytes},
-                        quant::units_of(n_cols), device.n_sm);
+  count_tiles(first, false);
+  count_tiles(second, false);
+  const auto split = matvec_pair_split({first.n_tiles, matvec_shared(first_type).unit_bytes},
+                                       {second.n_tiles, matvec_shared(second_type).unit_bytes},
+                                       quant::units_of(n_cols), device.n_sm);
   set_split(first, split.first);
   set_split(second, split.second);
   launch(kernels, fmt::format("matvec_pair.{}.{}", first_type.name, second_type.name),

@@ -51,7 +51,7 @@ bool matvec_mma_fits(const QuantType& type, int64_t n_cols, const DeviceFacts& d
 
 // Launches y = w norm(x) for the parts of `params`, matrices of `type` as DeviceWeights lays them
 // out: on tensor cores where they can, else, and for `exact`, with f32 products in the order of the
-// reference. n_col_warps and per_col are set here. Throws kBackendUnavailable.
+// reference. What is of matvec_mma alone is set here. Throws kBackendUnavailable.
 void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const DeviceFacts& device,
                    const QuantType& type, MatvecParams params, bool swiglu, bool exact);
 
