@@ -8,8 +8,7 @@ namespace apr {
 
 // 1 / sqrt(sum / head_dim + eps), `sum` of squares of one lane of the warp.
 __device__ __forceinline__ float inverse_rms(float sum, int head_dim, float eps) {
-  const float mean = __fdiv_rn(warp_sum(sum), static_cast<float>(head_dim));
-  return __fdiv_rn(1.0f, __fsqrt_rn(mean + eps));
+  return __frsqrt_rn(warp_sum(sum) * __fdiv_rn(1.0f, static_cast<float>(head_dim)) + eps);
 }
 
 // Sine and cosine of position * inv_freq, both times `magnitude`.

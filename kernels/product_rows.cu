@@ -5,7 +5,8 @@
 // Reads     products [n_rows, stride] f32 with what undoes their scaling; x [n_rows, n_cols] f32
 // Writes    y [n_rows, n_cols] as f16 rows with a power of two each, or f32; sum f32. kE4m3: y as
 //           E4M3 rows, sm_89
-// Grid      n_rows   Block  whole warps   Shared  n_cols * 4 bytes with `keep`, 256 bytes static
+// Grid      n_rows   Block  whole warps, to 1024 threads
+// Shared    n_cols * 4 bytes with `keep`, 256 bytes static
 // Assumes   kVector = 4: columns, strides and first columns are multiples of 4, pointers 16-byte
 //           aligned (f16: 8, E4M3: 4). kVector = 1: nothing
 // Moves     swiglu_rows n_rows * n_cols * (8 + 2), sum_norm_rows n_rows * n_cols * (12 + 2) bytes
@@ -20,7 +21,7 @@
 namespace apr {
 
 template <int kVector, bool kE4m3 = false>
-__global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
+__global__ void __launch_bounds__(1024) swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
   APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float scratch[kMaxWarps];
   const int64_t row = blockIdx.x;
@@ -57,7 +58,7 @@ __global__ void swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
 }
 
 template <int kVector, bool kE4m3 = false>
-__global__ void sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
+__global__ void __launch_bounds__(1024) sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
   APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float sum_scratch[kMaxWarps], max_scratch[kMaxWarps];
   const int64_t row = blockIdx.x;

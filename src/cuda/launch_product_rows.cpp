@@ -9,7 +9,8 @@ namespace apr::cuda {
 namespace {
 
 constexpr int64_t kVectorElems = 4;
-constexpr int64_t kMostThreads = 512;
+constexpr int64_t kMostThreads = 512, kMostThreadsOfFew = 1024;
+constexpr int64_t kFewRows = 32;  // leave multiprocessors idle: each row is to end soon
 constexpr int64_t kWarpThreads = 32;
 
 // Whether rows can be read and written four values at a time: all of `elems` (columns, strides,
@@ -33,8 +34,8 @@ std::string form(const char* kernel, bool vectors, const E4m3Rows& rows = {}) {
                      rows.values != nullptr ? ".e4m3" : "");
 }
 
-// A block for each row and part, with a thread for each vector up to 512; `kept` columns of f32 in
-// shared memory.
+// A block for each row and part, with a thread for each vector up to the most; `kept` columns of
+// f32 in shared memory.
 template <class Params>
 void launch_rows(const KernelLibrary& kernels, const Stream& stream, const std::string& kernel,
                  const Params& params, bool vectors, int64_t n_rows, int64_t n_cols, int64_t n_kept,
@@ -44,7 +45,8 @@ void launch_rows(const KernelLibrary& kernels, const Stream& stream, const std::
   launch(kernels, kernel,
          {.grid_x = static_cast<uint32_t>(n_rows),
           .grid_y = static_cast<uint32_t>(n_parts),
-          .block_x = static_cast<uint32_t>(std::min(n_warps * kWarpThreads, kMostThreads)),
+          .block_x = static_cast<uint32_t>(std::min(
+              n_warps * kWarpThreads, n_rows <= kFewRows ? kMostThreadsOfFew : kMostThreads)),
           .shared_bytes = static_cast<uint32_t>(n_kept * 4),
           .overlap = true},
          stream, params);

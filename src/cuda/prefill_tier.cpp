@@ -23,6 +23,8 @@ constexpr double kBytesOfNs = 24, kDeviceBytesOfNs = 4000;
 // nanosecond.
 constexpr double kMatvecLaunchNs = 1500, kMatvecTileEndNs = 400, kUnitNs = 1200;
 constexpr double kUnitTokensNs = 400, kStagedBytesOfNs = 20;
+// Among kernels that start while the one before ends, a call of cuBLAS takes that much more.
+constexpr double kLibraryBreakNs = 3000;
 constexpr double kLibraryLaunchNs = 3400, kDequantLaunchNs = 3000;
 
 int64_t rows_of(const TierProduct& of) {
@@ -36,7 +38,9 @@ int64_t rows_of(const TierProduct& of) {
 // What cuBLAS takes, with the making of 16-bit weights where they are not kept.
 double library_ns(const TierProduct& of, HalfStore store) {
   const auto n_elems = static_cast<double>(rows_of(of) * of.n_cols);
-  const double kept_ns = kLibraryLaunchNs + 2.0 * n_elems / kDeviceBytesOfNs;
+  const double kept_ns = kLibraryLaunchNs +
+                         (of.n_tokens <= kMostMatvecRowsTokens ? kLibraryBreakNs : 0.0) +
+                         2.0 * n_elems / kDeviceBytesOfNs;
   if (store == HalfStore::kCached) {
     return kept_ns;
   }
