@@ -42,6 +42,7 @@ if(APR_WITH_CUDA)
     target_compile_options(${name}_on_host_test PRIVATE -w)  # device code, which NVRTC checks
   endfunction()
   apr_on_host_test(attention apr_test_gguf apr_cpu)
+  apr_on_host_test(matvec apr_cpu)
   apr_on_host_test(moe apr_cpu)
   apr_on_host_test(tier apr_cpu)
   apr_on_host_test(e4m3 apr_quant)
