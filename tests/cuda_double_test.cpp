@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "apr/cuda.h"
 #include "apr/error.h"
 #include "base/log.h"
 #include "cuda/device.h"
@@ -163,6 +164,14 @@ TEST(CudaErrors, AMissingLibraryIsNamedWithItsRemedy) {
     EXPECT_NE(message.find("NVRTC cannot be used: lost by the test"), message.npos) << message;
     EXPECT_NE(message.find("nvidia-cuda-nvrtc"), message.npos) << message;
   }
+}
+
+TEST(CudaReport, TheToolchainNamesWhatDecidesKernels) {
+  test::CudaDouble cuda;
+  EXPECT_EQ(cublas_version(), "13.0.0");
+  EXPECT_NE(toolchain().find("cuBLAS 13.0.0"), std::string::npos) << toolchain();
+  cuda.lose_library(Library::kCublas);
+  EXPECT_NE(toolchain().find("cuBLAS none"), std::string::npos) << toolchain();
 }
 
 // Rows of a library that is not loaded answer "not initialised" instead of crashing.

@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "cuda/driver_failure.h"
 #include "cuda/error.h"
+#include "cuda/handles.h"
 #include "cuda/kernel_cache.h"
 #include "cuda/nvrtc.h"
 
@@ -44,11 +45,11 @@ DoctorRow library_row(const char* key, Library library, const std::string& remed
   return facts.loaded ? DoctorRow{key, facts.path} : DoctorRow{key, facts.reason, false, remedy};
 }
 
-DoctorRow nvrtc_version_row() {
+DoctorRow version_row(const char* key, std::string (*version)()) {
   try {
-    return {"nvrtc_version", nvrtc_version()};
+    return {key, version()};
   } catch (const Error& error) {
-    return {"nvrtc_version", error.what(), false};
+    return {key, error.what(), false};
   }
 }
 
@@ -81,10 +82,13 @@ DoctorReport examine(int ordinal) {
   const std::string remedy = library_remedy();
   report.rows.push_back(library_row("nvrtc", Library::kNvrtc, remedy));
   if (report.rows.back().good) {
-    report.rows.push_back(nvrtc_version_row());
+    report.rows.push_back(version_row("nvrtc_version", nvrtc_version));
   }
   report.rows.push_back(library_row("cublas_lt", Library::kCublasLt, remedy));
   report.rows.push_back(library_row("cublas", Library::kCublas, remedy));
+  if (report.rows.back().good) {
+    report.rows.push_back(version_row("cublas_version", cublas_version));
+  }
   report.rows.push_back(cache_row());
   for (const Library library :
        {Library::kDriver, Library::kNvrtc, Library::kCublasLt, Library::kCublas}) {

@@ -149,6 +149,16 @@ CublasHandle create_cublas(const Stream& stream) {
   return handle;
 }
 
+std::string cublas_version() {
+  require_library(Library::kCublas);
+  int parts[3] = {};
+  constexpr libraryPropertyType kParts[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+  for (int part = 0; part < 3; ++part) {
+    APR_CUDA(api().cublasGetProperty(kParts[part], &parts[part]));
+  }
+  return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
+}
+
 CublasLtHandle create_cublas_lt() {
   require_library(Library::kCublasLt);
   cublasLtHandle_t handle = nullptr;

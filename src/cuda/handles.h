@@ -80,6 +80,8 @@ int64_t count_kernel_nodes(const Graph& graph);
 
 CublasHandle create_cublas(const Stream& stream);
 CublasLtHandle create_cublas_lt();
+// "13.0.2"; throws kBackendUnavailable.
+std::string cublas_version();
 MatmulDesc create_matmul_desc(cublasComputeType_t compute, cudaDataType_t scale);
 // [n_cols, n_rows] in cuBLAS's column order, `stride_elems` between columns.
 MatrixLayout create_matrix_layout(cudaDataType_t type, uint64_t n_rows, uint64_t n_cols,

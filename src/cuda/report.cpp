@@ -59,7 +59,10 @@ std::optional<PrefillFacts> prefill_facts(const Backend& backend) {
 std::string toolchain() {
   int version = 0;
   static_cast<void>(api().cudaDriverGetVersion(&version));  // leaves 0 where there is no driver
-  return fmt::format("NVRTC {}, driver for CUDA {}", nvrtc_version(), cuda_version_text(version));
+  // A serial prefill does without cuBLAS.
+  const bool has_cublas = api().library(Library::kCublas).loaded;
+  return fmt::format("NVRTC {}, cuBLAS {}, driver for CUDA {}", nvrtc_version(),
+                     has_cublas ? cublas_version() : "none", cuda_version_text(version));
 }
 
 }  // namespace apr::cuda

@@ -217,6 +217,10 @@ void fake_modules(cuda::Api& api) {
 }
 
 void fake_cublas(cuda::Api& api) {
+  api.cublasGetProperty = [](libraryPropertyType which, int* value) {
+    *value = which == MAJOR_VERSION ? 13 : 0;
+    return CUBLAS_STATUS_SUCCESS;
+  };
   api.cublasGetStatusName = [](cublasStatus_t) { return "CUBLAS_STATUS_FAKE"; };
   api.cublasGetStatusString = [](cublasStatus_t) { return "made to fail"; };
   api.cublasCreate = [](cublasHandle_t* handle) {
