@@ -5,7 +5,7 @@
 // Reads     products [n_rows, stride] f32 with what undoes their scaling; x [n_rows, n_cols] f32
 // Writes    y [n_rows, n_cols] as f16 rows with a power of two each, or f32; sum f32. kE4m3: y as
 //           E4M3 rows, sm_89
-// Grid      n_rows   Block  whole warps, to 1024 threads
+// Grid      n_rows   Block  whole warps, to most_row_threads()
 // Shared    n_cols * 4 bytes with `keep`, 256 bytes static
 // Assumes   kVector = 4: columns, strides and first columns are multiples of 4, pointers 16-byte
 //           aligned (f16: 8, E4M3: 4). kVector = 1: nothing
@@ -21,7 +21,8 @@
 namespace apr {
 
 template <int kVector, bool kE4m3 = false>
-__global__ void __launch_bounds__(1024) swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
+__global__ void __launch_bounds__(most_row_threads(kVector))
+    swiglu_rows(const __grid_constant__ SwigluRowsParams p) {
   APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float scratch[kMaxWarps];
   const int64_t row = blockIdx.x;
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(1024) swiglu_rows(const __grid_constant__ Swig
 }
 
 template <int kVector, bool kE4m3 = false>
-__global__ void __launch_bounds__(1024) sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
+__global__ void __launch_bounds__(most_row_threads(kVector))
+    sum_norm_rows(const __grid_constant__ SumNormRowsParams p) {
   APR_DYNAMIC_SHARED(float, kept);  // [n_cols], each column its thread's own
   __shared__ float sum_scratch[kMaxWarps], max_scratch[kMaxWarps];
   const int64_t row = blockIdx.x;

@@ -10,6 +10,11 @@
 
 namespace apr {
 
+// Threads of a block at most, of kernels with a block a row.
+constexpr int most_row_threads(int vector) {
+  return vector == 4 ? 1024 : 512;
+}
+
 // kVector neighbours of a row, loaded and stored at once: 1, or 4 at 16-byte aligned addresses.
 template <int kVector>
 struct Lanes {

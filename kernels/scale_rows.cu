@@ -11,7 +11,7 @@
 //                       one f32, from which the weights' undo follows
 //               Writes  of each part y [n_rows, y_stride] f32; may be the products
 //               Grid (n_rows, parts)   Moves n_rows * columns * 4 * (n_splits + 1) bytes
-// Block     whole warps, to 1024 threads   Shared  32 floats, static
+// Block     whole warps, to most_row_threads()   Shared  32 floats, static
 // Assumes   kVector = 4: columns, strides and first columns are multiples of 4, pointers 16-byte
 //           aligned (y of scale_rows: 8, E4M3 4). kVector = 1: nothing
 // Determinism  gpu_to_gpu   Reference  exact up to the rounding to f16 or E4M3
@@ -21,7 +21,8 @@
 namespace apr {
 
 template <int kVector, bool kE4m3 = false>
-__global__ void __launch_bounds__(1024) scale_rows(const __grid_constant__ ScaleRowsParams p) {
+__global__ void __launch_bounds__(most_row_threads(kVector))
+    scale_rows(const __grid_constant__ ScaleRowsParams p) {
   __shared__ float scratch[kMaxWarps];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * p.n_cols;
   grid_dependency_wait();
@@ -35,7 +36,8 @@ __global__ void __launch_bounds__(1024) scale_rows(const __grid_constant__ Scale
 }
 
 template <int kVector>
-__global__ void __launch_bounds__(1024) unscale_rows(const __grid_constant__ UnscaleParams p) {
+__global__ void __launch_bounds__(most_row_threads(kVector))
+    unscale_rows(const __grid_constant__ UnscaleParams p) {
   const ProductColumns& columns = p.columns[blockIdx.y];
   const int64_t row = blockIdx.x;
   float* y = p.y[blockIdx.y] + row * p.y_stride[blockIdx.y];
