@@ -3,9 +3,11 @@
 // Writes    each y [n_rows] f32
 // How       see matvec_tiles.cuh
 // Grid      any number of blocks, which share the tiles of 16 rows
-// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
-// Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums
-// Assumes   sm_80; n_cols % 32 == 0; x, norm_weight 16-byte aligned
+// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles;
+//           kSwiglu: the even ones of a tile have w, the odd ones w1
+// Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums, of
+//           rows and of squares
+// Assumes   sm_80; n_cols % 32 == 0; kSwiglu: n_col_warps >= 2; x, norm_weight 16-byte aligned
 // Moves     the weights' bytes + blocks * n_cols * 4 bytes
 // Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::matmul; bound: x
 //           rounded to 1 / 65024 of the largest of its 32

@@ -2,10 +2,10 @@
 // sm_80 and later. A file that includes this names its types' files first.
 //
 // x becomes integers of 16 bits, a scale each 32, in two int8 planes; the quants of 16 rows and the
-// planes meet on tensor cores with exact integer sums, scales are applied outside. The 8 columns of
-// a product hold the two planes of 4 groups, so that each lane scales groups of its own. Each warp
-// streams its share of the columns through a ring of its own in shared memory; the first copies
-// start before the kernel before has ended.
+// planes meet on tensor cores with exact integer sums, scales are applied outside, the factor of a
+// norm at a row's end. The 8 columns of a product hold the two planes of 4 groups, so that each
+// lane scales groups of its own. Each warp streams its share of the columns through a ring of its
+// own in shared memory; the first copies start before the kernel before has ended.
 #pragma once
 
 #include "dynamic_shared.cuh"

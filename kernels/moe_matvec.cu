@@ -8,11 +8,12 @@
 //           tile; with it side by side, so that the sum over slots is one over columns: x is staged
 //           slot by slot, each to whole units, times its weight.
 // Grid      any number of blocks, which share the tiles of 16 rows
-// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles
+// Block     kMatvecWarps warps: n_col_warps share a tile's columns, the others take other tiles;
+//           two stacks: the even ones of a tile have w0, the odd ones w1
 // Shared    dynamic: the staged x (staged_x.cuh), the rings, the grid; static: the warps' sums and
 //           the ids
-// Assumes   sm_80; n_rows % 16 == 0, n_cols % 32 == 0; x 16-byte aligned; n_used at most
-//           kMostMoeMatvecUsed
+// Assumes   sm_80; two stacks: n_col_warps >= 2; n_rows % 16 == 0, n_cols % 32 == 0; x 16-byte
+//           aligned; n_used at most kMostMoeMatvecUsed
 // Moves     n_used * n_rows * row_bytes (twice with two stacks) + blocks * x
 // Determinism  gpu_to_gpu, for one n_col_warps   Reference  cpu::reference::moe_ffn; bound: x
 //           rounded to 1 / 65024 of the largest of its 32, the order of sums

@@ -37,7 +37,7 @@ struct MatvecParams {
   const float* norm_weight;  // [n_cols] f32 of an RMS norm applied to x first, or null
   MatvecPart parts[3];
   const float* residual;  // [n_rows] f32 or null, may be y; with one part alone
-  int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape
+  int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape; for the launcher
   // matvec_mma: warps that share the columns of a tile, a power of two; kSwiglu: both weights', two
   // at least
   int32_t n_col_warps;

@@ -7,13 +7,9 @@
 #include "params.h"
 #include "power_of_two.cuh"
 #include "reduce.cuh"
+#include "row_threads.h"
 
 namespace apr {
-
-// Threads of a block at most, of kernels with a block a row.
-constexpr int most_row_threads(int vector) {
-  return vector == 4 ? 1024 : 512;
-}
 
 // kVector neighbours of a row, loaded and stored at once: 1, or 4 at 16-byte aligned addresses.
 template <int kVector>

@@ -39,9 +39,12 @@ __device__ __forceinline__ uint32_t bytes_of(const uint32_t* words) {
                           quant::byte_perm(words[2], words[3], kPair), 0x5410);
 }
 
+// Of 32 values the largest must be so large that they have a scale, and its inverse is finite.
+constexpr float kLeastStaged = 0x1p-100f;
+
 // Stages 32 values, eight in each of four lanes: `v` of octet `octet` in this lane. A value that is
-// not finite, or too large to have a scale, must show in the result; 32 that are all below 2^-125
-// count as zeros.
+// not finite, or too large to have a scale, must show in the result; 32 that are all below
+// kLeastStaged count as zeros.
 template <int kGroupElems>
 __device__ __forceinline__ void stage_octet(const StagedX& staged, int octet, const float (&v)[8]) {
   float largest = max_or_nan(
@@ -53,7 +56,7 @@ __device__ __forceinline__ void stage_octet(const StagedX& staged, int octet, co
   }
   const bool has_scale = largest < kMostReciprocal;  // no NaN either
   const float up =
-      has_scale && largest >= kLeastReciprocal ? kLargestQuant * reciprocal(largest) : 0.0f;
+      has_scale && largest >= kLeastStaged ? kLargestQuant * reciprocal(largest) : 0.0f;
   // Added to 1.5 * 2^23, a value leaves its nearest integer in the low bits.
   constexpr uint32_t kRounderBits = 0x4b400000u;
   uint32_t quants[8], shifted[8];

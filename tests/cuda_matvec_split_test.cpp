@@ -19,19 +19,39 @@ TEST(MatvecSplit, TakesTheFewestRoundsOfUnits) {
     int64_t n_tiles, n_units;
     int n_col_warps;
     uint32_t n_blocks;
+    int n_weights = 1;
   };
   const Case cases[] = {
-      {1, 1, 16, 1},      // nothing to share
-      {256, 16, 8, 128},  // 4096 x 4096: one tile of two units, not two of one
-      {560, 6, 2, 70},    // 8960 x 1536: one tile
-      {64, 8, 16, 64},    // 1024 x 2048
-      {9496, 4, 1, 132},  // the head of a small model
+      {1, 1, 16, 1},       // nothing to share
+      {256, 16, 8, 128},   // 4096 x 4096: one tile of two units, not two of one
+      {560, 6, 2, 70},     // 8960 x 1536: one tile
+      {64, 8, 16, 64},     // 1024 x 2048
+      {9496, 4, 1, 132},   // the head of a small model
+      {192, 4, 8, 96, 2},  // gate and up of 3072 x 1024: a unit a warp
+      {768, 16, 8, 132, 2}, {4096, 1, 2, 132, 2},  // a warp for each weight, not less
   };
   for (const Case& how : cases) {
-    const MatvecSplit split = matvec_split(how.n_tiles, how.n_units, 132);
+    const MatvecSplit split = matvec_split(how.n_tiles, how.n_units, 132, how.n_weights);
     EXPECT_EQ(split.n_col_warps, how.n_col_warps) << how.n_tiles << " tiles";
     EXPECT_EQ(split.n_blocks, how.n_blocks) << how.n_tiles << " tiles";
   }
+}
+
+TEST(MatvecSplit, NumbersTheTilesOfItsParts) {
+  MatvecParams params{};
+  params.n_parts = 2;
+  params.parts[0].w.n_rows = 33;
+  params.parts[1].w.n_rows = 16;
+  count_tiles(params, false);
+  EXPECT_EQ(params.n_tiles, 4);
+  EXPECT_EQ(params.parts[0].first_tile, 0);
+  EXPECT_EQ(params.parts[1].first_tile, 3);
+  EXPECT_GE(params.parts[2].first_tile, 4) << "no tile is of a part that is not there";
+  params.parts[1].w.n_rows = 33;
+  count_tiles(params, true);
+  EXPECT_EQ(params.n_tiles, 3);
+  EXPECT_EQ(params.parts[0].first_tile, 0);
+  EXPECT_EQ(params.parts[1].first_tile, 0);
 }
 
 // Both end at about the same time, and no multiprocessor has two blocks.

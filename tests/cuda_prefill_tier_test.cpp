@@ -24,6 +24,7 @@ namespace {
 constexpr int64_t kHopperShared = (227 - 5) << 10, kAdaShared = (99 - 5) << 10;
 
 constexpr int64_t kOf8b[] = {4096}, kOfGateUp[] = {12288, 12288}, kTiny[] = {256};
+constexpr int64_t kValues[] = {1024};
 
 struct TierRow {
   const char* type;
@@ -36,6 +37,7 @@ struct TierRow {
   int64_t shared_bytes = kHopperShared;
   FewTokensUse use = FewTokensUse::kWhereFaster;
   bool few_registers = false;
+  int64_t n_cols = 4096;
 };
 
 TEST(PrefillTier, DecodesBlocksForFewTokens) {
@@ -73,14 +75,20 @@ TEST(PrefillTier, DecodesBlocksForFewTokens) {
        FewTokensUse::kWherePossible},
       {"Q4_K", kOfGateUp, 1, kCached, kLibrary, "not wanted", true, kHopperShared,
        FewTokensUse::kNever},
+      // A small product between others: cuBLAS would end their overlap.
+      {"Q6_K", kValues, 2, kCached, kMatvec, "", true, kHopperShared, FewTokensUse::kWhereFaster,
+       false, 1024},
+      {"Q6_K", kValues, 17, kCached, kLibrary, longer, true, kHopperShared,
+       FewTokensUse::kWhereFaster, false, 1024},
   };
   for (const TierRow& row : rows) {
-    const TierChoice choice = choose_prefill_tier(
-        {{find_quant_type(row.type), row.part_rows, 4096, row.n_tokens, 132, row.shared_bytes, 16},
-         row.store,
-         row.tensor_cores,
-         row.use,
-         row.few_registers});
+    const TierChoice choice =
+        choose_prefill_tier({{find_quant_type(row.type), row.part_rows, row.n_cols, row.n_tokens,
+                              132, row.shared_bytes, 16},
+                             row.store,
+                             row.tensor_cores,
+                             row.use,
+                             row.few_registers});
     EXPECT_EQ(choice.tier, row.tier) << row.type << ", " << row.n_tokens << " tokens";
     EXPECT_EQ(choice.reason, row.reason) << row.type << ", " << row.n_tokens << " tokens";
   }

@@ -114,7 +114,8 @@ TEST(StagedX, IsWithinHalfAStep) {
   check_staging<32>(1.0F);
   check_staging<16>(1.0F);
   check_staging<32>(1e30F);
-  check_staging<32>(1e-30F);
+  check_staging<32>(1e-28F);
+  check_staging<16>(1e-28F);
 }
 
 TEST(StagedX, ShowsWhatHasNoScale) {
@@ -128,8 +129,13 @@ TEST(StagedX, ShowsWhatHasNoScale) {
           << "column " << col << ", " << bad;
     }
   }
-  for (const float value : stage<32>(std::vector<float>(256, 0x1p-126F)).values) {
-    ASSERT_EQ(value, 0.0F);
+  for (const float tiny : {0x1p-101F, 0x1p-113F, 0x1p-120F, 0x1p-126F, 0x1p-140F}) {
+    std::vector<float> x(256, tiny);
+    x[3] = 0.0F;
+    const Staged staged = stage<16>(x);
+    EXPECT_EQ(staged.quants, std::vector<int32_t>(256, 0)) << tiny;
+    EXPECT_EQ(staged.sums, std::vector<int32_t>(16, 0)) << tiny;
+    EXPECT_EQ(staged.values, std::vector<float>(256, 0.0F)) << tiny;
   }
 }
 
@@ -271,6 +277,7 @@ TEST(MatvecOnHost, IsWithinItsBound) {
   using namespace quant;
   check_matvec<Q4_K>("Q4_K", {{35, 16, 50}, 512, true, true, false, false, 2, 2});
   check_matvec<Q4_K>("Q4_K", {{50, 50}, 768, true, false, false, true, 4, 1});
+  check_matvec<Q4_K>("Q4_K", {{20}, 5120, true, false, false, false, 8, 1});  // two rounds of x
   check_matvec<Q6_K>("Q6_K", {{40}, 512, false, false, true, false, 16, 2});
   check_matvec<Q6_K>("Q6_K", {{33, 33}, 256, false, false, false, true, 2, 3});
   check_matvec<Q8_0>("Q8_0", {{64, 17}, 352, true, false, false, false, 1, 1});

@@ -315,7 +315,7 @@ void check_matvec(const MoeProblem::Shape& shape, const char* type, const char* 
   params.y = hidden.data();
   params.n_rows = static_cast<int32_t>(shape.ffn_dim);
   params.n_used = static_cast<int32_t>(shape.n_used);
-  params.n_col_warps = std::max(n_col_warps, at_once ? 2 : 1);
+  params.n_col_warps = n_col_warps;
   const auto shared = [](int64_t n_cols, int group_elems, int ring_bytes) {
     return static_cast<size_t>(staged_x_bytes(static_cast<int>(n_cols), group_elems) + ring_bytes);
   };
@@ -359,7 +359,8 @@ TEST(MoeMatvecOnHost, IsWithinItsBound) {
   check_matvec<Q4_K, Q6_K>({1, 6, 3, 512, 256}, "Q4_K", "Q6_K", true, 8, 3);
   check_matvec<Q4_K, Q6_K>({1, 6, 2, 256, 256}, "Q4_K", "Q6_K", false, 16, 2);
   check_matvec<Q8_0, Q5_1>({1, 4, 4, 352, 96}, "Q8_0", "Q5_1", true, 2, 1);
-  check_matvec<Q8_0, Q8_0>({1, 9, 8, 64, 32}, "Q8_0", "Q8_0", true, 1, 2);
+  check_matvec<Q8_0, Q8_0>({1, 9, 8, 64, 32}, "Q8_0", "Q8_0", true, 2, 2);
+  check_matvec<Q8_0, Q8_0>({1, 9, 8, 64, 32}, "Q8_0", "Q8_0", false, 1, 2);
   check_matvec<IQ3_S, Q3_K>({1, 3, 2, 256, 256}, "IQ3_S", "Q3_K", false, 4, 1);
   check_matvec<IQ2_XXS, IQ1_M>({1, 3, 2, 256, 256}, "IQ2_XXS", "IQ1_M", true, 4, 1);
 }

@@ -14,17 +14,6 @@ namespace {
 
 constexpr uint32_t kFmaWarps = 8;  // of a block
 
-// Numbers the tiles of 16 rows of a launch.
-void count_tiles(MatvecParams& params, bool swiglu) {
-  params.n_tiles = 0;
-  for (int part = 0; part < kMostMatvecParts; ++part) {
-    const bool is_there = part < (swiglu ? 1 : params.n_parts);
-    params.parts[part].first_tile = is_there ? params.n_tiles : swiglu ? 0 : INT32_MAX;
-    params.n_tiles +=
-        is_there ? (params.parts[part].w.n_rows + quant::kUnitRows - 1) / quant::kUnitRows : 0;
-  }
-}
-
 void set_split(MatvecParams& params, const MatvecSplit& split) {
   params.n_col_warps = split.n_col_warps;
   params.per_col = 1.0F / static_cast<float>(params.parts[0].w.n_cols);
@@ -46,6 +35,16 @@ MatvecShared matvec_shared(const QuantType& type) {
       return {rings_and_grid_bytes<T>(), T::kGroupElems, quant::unit_bytes<T>(), T::kHasOffset};
     }
   });
+}
+
+void count_tiles(MatvecParams& params, bool swiglu) {
+  params.n_tiles = 0;
+  for (int part = 0; part < kMostMatvecParts; ++part) {
+    const bool is_there = part < (swiglu ? 1 : params.n_parts);
+    params.parts[part].first_tile = is_there ? params.n_tiles : swiglu ? 0 : INT32_MAX;
+    params.n_tiles +=
+        is_there ? (params.parts[part].w.n_rows + quant::kUnitRows - 1) / quant::kUnitRows : 0;
+  }
 }
 
 MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm, int n_weights) {
@@ -109,7 +108,6 @@ void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const Dev
   for (int part = 0; part < n_launches; ++part) {
     MatvecParams one = params;
     one.parts[0] = params.parts[part];
-    one.n_parts = swiglu ? 2 : 1;
     launch(kernels, fmt::format("matvec_fma.{}{}", type.name, suffix),
            {.grid_x = static_cast<uint32_t>(
                 std::min(divide_up(one.parts[0].w.n_rows, kFmaWarps), int64_t{device.n_sm} * 4)),

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
+
+#include "row_threads.h"
 
 namespace apr::cuda {
 namespace {
 
 constexpr int64_t kVectorElems = 4;
-// Few rows leave multiprocessors idle, so each is to end soon; as most_row_threads() says.
-constexpr int64_t kMostThreads = 512, kMostThreadsOfFew = 1024, kFewRows = 32;
+constexpr int64_t kMostThreadsOfMany = 512;
+constexpr int64_t kFewRows = 32;  // leave multiprocessors idle: each row is to end soon
 constexpr int64_t kWarpThreads = 32;
 
 // Whether rows can be read and written four values at a time: all of `elems` (columns, strides,
@@ -42,7 +45,9 @@ void launch_rows(const KernelLibrary& kernels, const Stream& stream, const std::
                  int n_parts = 1) {
   const int64_t n_vectors = vectors ? n_cols / kVectorElems : n_cols;
   const int64_t n_warps = (n_vectors + kWarpThreads - 1) / kWarpThreads;
-  const int64_t most_threads = vectors && n_rows <= kFewRows ? kMostThreadsOfFew : kMostThreads;
+  const int64_t most_threads =
+      std::min<int64_t>(most_row_threads(vectors ? kVectorElems : 1),
+                        n_rows <= kFewRows ? INT64_MAX : kMostThreadsOfMany);
   launch(kernels, kernel,
          {.grid_x = static_cast<uint32_t>(n_rows),
           .grid_y = static_cast<uint32_t>(n_parts),

@@ -9,15 +9,15 @@
 
 namespace apr::test {
 
-// An array of T at an address that loads of 16 bytes take, and a guard behind it.
+// An array of T at an address that loads of 16 bytes take; NaN until written, and behind its end.
 template <class T>
 class Aligned {
  public:
   explicit Aligned(size_t n_elems)
       : storage_(std::make_unique<std::byte[]>(n_elems * sizeof(T) + 512)), n_elems_(n_elems) {
+    std::memset(storage_.get(), 0xff, n_elems * sizeof(T) + 512);
     const auto begin = reinterpret_cast<uintptr_t>(storage_.get());
     data_ = reinterpret_cast<T*>(storage_.get() + (256 - begin % 256) % 256);
-    std::memset(data_, 0xff, n_elems * sizeof(T));
   }
   explicit Aligned(const std::vector<T>& values) : Aligned(values.size()) {
     std::memcpy(data_, values.data(), values.size() * sizeof(T));
