@@ -31,11 +31,13 @@ struct MatvecPart {
   int32_t first_tile = 0;  // matvec_mma: of its tiles of 16 rows among those of all parts
 };
 
+constexpr int32_t kMostMatvecParts = 3;
+
 // y = w norm(x) (+ bias) (+ residual) for each part; with kSwiglu silu(w x) * (w x of part 1)
 struct MatvecParams {
   const float* x;            // [n_cols] f32
   const float* norm_weight;  // [n_cols] f32 of an RMS norm applied to x first, or null
-  MatvecPart parts[3];
+  MatvecPart parts[kMostMatvecParts];
   const float* residual;  // [n_rows] f32 or null, may be y; with one part alone
   int32_t n_parts;        // of one type and n_cols; kSwiglu: 2, of one shape; for the launcher
   // matvec_mma: warps that share the columns of a tile, a power of two; kSwiglu: both weights', two

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/launch_matvec.h"
+#include "matvec_parts.h"
 
 namespace apr::cuda {
 namespace {
@@ -22,13 +23,14 @@ TEST(MatvecSplit, TakesTheFewestRoundsOfUnits) {
     int n_weights = 1;
   };
   const Case cases[] = {
-      {1, 1, 16, 1},       // nothing to share
-      {256, 16, 8, 128},   // 4096 x 4096: one tile of two units, not two of one
-      {560, 6, 2, 70},     // 8960 x 1536: one tile
-      {64, 8, 16, 64},     // 1024 x 2048
-      {9496, 4, 1, 132},   // the head of a small model
-      {192, 4, 8, 96, 2},  // gate and up of 3072 x 1024: a unit a warp
-      {768, 16, 8, 132, 2}, {4096, 1, 2, 132, 2},  // a warp for each weight, not less
+      {1, 1, 16, 1},         // nothing to share
+      {256, 16, 8, 128},     // 4096 x 4096: one tile of two units, not two of one
+      {560, 6, 2, 70},       // 8960 x 1536: one tile
+      {64, 8, 16, 64},       // 1024 x 2048
+      {9496, 4, 1, 132},     // the head of a small model
+      {192, 4, 8, 96, 2},    // gate and up of 3072 x 1024: a unit a warp
+      {768, 16, 8, 132, 2},  // gate and up of 12288 x 4096
+      {4096, 1, 2, 132, 2},  // a warp for each weight, not less
   };
   for (const Case& how : cases) {
     const MatvecSplit split = matvec_split(how.n_tiles, how.n_units, 132, how.n_weights);
@@ -42,13 +44,13 @@ TEST(MatvecSplit, NumbersTheTilesOfItsParts) {
   params.n_parts = 2;
   params.parts[0].w.n_rows = 33;
   params.parts[1].w.n_rows = 16;
-  count_tiles(params, false);
+  number_tiles(params, false);
   EXPECT_EQ(params.n_tiles, 4);
   EXPECT_EQ(params.parts[0].first_tile, 0);
   EXPECT_EQ(params.parts[1].first_tile, 3);
   EXPECT_GE(params.parts[2].first_tile, 4) << "no tile is of a part that is not there";
   params.parts[1].w.n_rows = 33;
-  count_tiles(params, true);
+  number_tiles(params, true);
   EXPECT_EQ(params.n_tiles, 3);
   EXPECT_EQ(params.parts[0].first_tile, 0);
   EXPECT_EQ(params.parts[1].first_tile, 0);

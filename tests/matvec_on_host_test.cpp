@@ -11,6 +11,7 @@
 // Kernels of the overlay, see tests/cuda_tests.cmake.
 #include "matvec_mma.cu"
 #include "matvec_pair.cu"
+#include "matvec_parts.h"
 
 #include "support/moe_problem.h"
 #include "support/simt_memory.h"
@@ -78,13 +79,13 @@ std::vector<float> random_x(size_t n_cols, std::mt19937& random) {
   return x;
 }
 
-// Half a step of the largest of its 32, and the roundings of the factors.
+// How far column `col` may be off.
 double staging_error(const std::vector<float>& x, size_t col) {
   double largest = 0.0;
   for (size_t near = col / 32 * 32; near < std::min(col / 32 * 32 + 32, x.size()); ++near) {
     largest = std::max(largest, std::abs(static_cast<double>(x[near])));
   }
-  return largest / 65024.0 + 4 * 0x1p-24 * largest;
+  return test::staged_error(largest);
 }
 
 template <int kGroupElems>
@@ -163,7 +164,6 @@ class Product {
     params_.norm_weight = how.norm ? norm_weight_.data() : nullptr;
     params_.residual = how.residual ? residual_.data() : nullptr;
     params_.eps = kEps;
-    params_.per_col = 1.0F / static_cast<float>(how.n_cols);
     params_.n_col_warps = how.n_col_warps;
     for (const int64_t n_rows : how.part_rows) {
       stacks_.emplace_back(*find_quant_type(type), 1, n_rows, how.n_cols, random);
@@ -174,21 +174,14 @@ class Product {
       }
       outs_.emplace_back(static_cast<size_t>(n_rows) + 1);  // NaN
     }
-    for (size_t part = 0; part < 3; ++part) {
-      const bool is_there = part < stacks_.size();
-      const int32_t first_tile = how.swiglu ? 0 : is_there ? params_.n_tiles : INT32_MAX;
-      if (is_there) {
-        const auto n_rows = static_cast<int32_t>(how.part_rows[part]);
-        params_.parts[params_.n_parts++] = {
-            {packed_[part].data(), n_rows, static_cast<int32_t>(how.n_cols)},
-            how.bias ? biases_[part].data() : nullptr,
-            outs_[part].data(),
-            first_tile};
-        params_.n_tiles += how.swiglu && part > 0 ? 0 : (n_rows + 15) / 16;
-      } else {
-        params_.parts[part].first_tile = first_tile;
-      }
+    for (size_t part = 0; part < stacks_.size(); ++part) {
+      params_.parts[params_.n_parts++] = {
+          {packed_[part].data(), static_cast<int32_t>(how.part_rows[part]),
+           static_cast<int32_t>(how.n_cols)},
+          how.bias ? biases_[part].data() : nullptr,
+          outs_[part].data()};
     }
+    number_tiles(params_, how.swiglu);
   }
 
   const MatvecParams& params() const { return params_; }
@@ -205,13 +198,8 @@ class Product {
       for (int64_t row = 0; row < n_rows; ++row) {
         Bounded wanted = moe_product(stacks_[part], 0, row, x, test::MoeArithmetic::kStaged);
         if (how_.swiglu) {
-          // silu's slope is at most 1.1; silu and the product round eight times.
-          const Bounded up = moe_product(stacks_[1], 0, row, x, test::MoeArithmetic::kStaged);
-          const double silu = wanted.value / (1.0 + std::exp(-wanted.value));
-          wanted.bound = 1.1 * wanted.bound * (std::abs(up.value) + up.bound) +
-                         (std::abs(silu) + 1e-30) * up.bound +
-                         16 * 0x1p-24 * std::abs(silu * up.value);
-          wanted.value = silu * up.value;
+          wanted =
+              swiglu_of(wanted, moe_product(stacks_[1], 0, row, x, test::MoeArithmetic::kStaged));
         }
         wanted.value += how_.bias ? biases_[part].data()[row] : 0.0F;
         wanted.value += how_.residual ? residual_.data()[row] : 0.0F;

@@ -3,21 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "cuda/quant_rows.h"
 #include "cuda/quant_traits.h"
 #include "matvec_layout.cuh"
+#include "matvec_parts.h"
 
 namespace apr::cuda {
 namespace {
 
 constexpr uint32_t kFmaWarps = 8;  // of a block
-
-void set_split(MatvecParams& params, const MatvecSplit& split) {
-  params.n_col_warps = split.n_col_warps;
-  params.per_col = 1.0F / static_cast<float>(params.parts[0].w.n_cols);
-}
 
 // Dynamic shared memory of a block.
 int64_t mma_shared_bytes(const QuantType& type, int64_t n_cols) {
@@ -35,16 +30,6 @@ MatvecShared matvec_shared(const QuantType& type) {
       return {rings_and_grid_bytes<T>(), T::kGroupElems, quant::unit_bytes<T>(), T::kHasOffset};
     }
   });
-}
-
-void count_tiles(MatvecParams& params, bool swiglu) {
-  params.n_tiles = 0;
-  for (int part = 0; part < kMostMatvecParts; ++part) {
-    const bool is_there = part < (swiglu ? 1 : params.n_parts);
-    params.parts[part].first_tile = is_there ? params.n_tiles : swiglu ? 0 : INT32_MAX;
-    params.n_tiles +=
-        is_there ? (params.parts[part].w.n_rows + quant::kUnitRows - 1) / quant::kUnitRows : 0;
-  }
 }
 
 MatvecSplit matvec_split(int64_t n_tiles, int64_t n_units, int n_sm, int n_weights) {
@@ -92,10 +77,10 @@ void launch_matvec(const KernelLibrary& kernels, const Stream& stream, const Dev
   const WeightRef& weight = params.parts[0].w;
   const char* suffix = swiglu ? ".swiglu" : "";
   if (!exact && matvec_mma_fits(type, weight.n_cols, device)) {
-    count_tiles(params, swiglu);
+    number_tiles(params, swiglu);
     const MatvecSplit split =
         matvec_split(params.n_tiles, quant::units_of(weight.n_cols), device.n_sm, swiglu ? 2 : 1);
-    set_split(params, split);
+    params.n_col_warps = split.n_col_warps;
     launch(kernels, fmt::format("matvec_mma.{}{}", type.name, suffix),
            {.grid_x = split.n_blocks,
             .block_x = kMatvecWarps * 32,
@@ -128,13 +113,13 @@ void launch_matvec_pair(const KernelLibrary& kernels, const Stream& stream,
                         const DeviceFacts& device, const QuantType& first_type, MatvecParams first,
                         const QuantType& second_type, MatvecParams second) {
   const int64_t n_cols = first.parts[0].w.n_cols;
-  count_tiles(first, false);
-  count_tiles(second, false);
+  number_tiles(first, false);
+  number_tiles(second, false);
   const auto split = matvec_pair_split({first.n_tiles, matvec_shared(first_type).unit_bytes},
                                        {second.n_tiles, matvec_shared(second_type).unit_bytes},
                                        quant::units_of(n_cols), device.n_sm);
-  set_split(first, split.first);
-  set_split(second, split.second);
+  first.n_col_warps = split.first.n_col_warps;
+  second.n_col_warps = split.second.n_col_warps;
   launch(kernels, fmt::format("matvec_pair.{}.{}", first_type.name, second_type.name),
          {.grid_x = split.first.n_blocks + split.second.n_blocks,
           .block_x = kMatvecWarps * 32,

@@ -10,12 +10,7 @@
 
 namespace apr::cuda {
 
-constexpr int kMostMatvecParts = 3;
 constexpr int64_t kStaticSharedBytes = 5 * 1024;  // of matvec_mma, and what the driver takes
-
-// Numbers the tiles of 16 rows of a launch: first_tile of its parts, those that it has not past all
-// tiles, and n_tiles; with SwiGLU both weights' tiles are counted once.
-void count_tiles(MatvecParams& params, bool swiglu);
 
 // How the 16 warps of a matvec_mma block share the work.
 struct MatvecSplit {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <initializer_list>
 
 #include "row_threads.h"
@@ -45,9 +44,10 @@ void launch_rows(const KernelLibrary& kernels, const Stream& stream, const std::
                  int n_parts = 1) {
   const int64_t n_vectors = vectors ? n_cols / kVectorElems : n_cols;
   const int64_t n_warps = (n_vectors + kWarpThreads - 1) / kWarpThreads;
-  const int64_t most_threads =
-      std::min<int64_t>(most_row_threads(vectors ? kVectorElems : 1),
-                        n_rows <= kFewRows ? INT64_MAX : kMostThreadsOfMany);
+  int64_t most_threads = most_row_threads(vectors ? kVectorElems : 1);
+  if (n_rows > kFewRows) {
+    most_threads = std::min(most_threads, kMostThreadsOfMany);
+  }
   launch(kernels, kernel,
          {.grid_x = static_cast<uint32_t>(n_rows),
           .grid_y = static_cast<uint32_t>(n_parts),

@@ -71,6 +71,20 @@ struct Bounded {
   double value = 0.0, bound = 0.0;
 };
 
+// How far a staged value may be off where the largest of its 32 is `largest`: half a step, and the
+// roundings of the factors.
+inline double staged_error(double largest) {
+  return largest / 65024.0 + 4 * 0x1p-24 * largest;
+}
+
+// silu(gate) * up: silu's slope is at most 1.1; silu and the product round eight times.
+inline Bounded swiglu_of(const Bounded& gate, const Bounded& up) {
+  const double silu = gate.value / (1.0 + std::exp(-gate.value));
+  return {silu * up.value, 1.1 * gate.bound * (std::abs(up.value) + up.bound) +
+                               std::abs(silu) * up.bound +
+                               16 * 0x1p-24 * std::abs(silu * up.value)};
+}
+
 // A row of an expert times x, and how far a kernel may be off, with u = 2^-24.
 //   kF32     every lane adds n_cols / 32 products, then five times across; weights round twice.
 //   kStaged  x is rounded to half a step of (the largest of its 32) / 32512; scale, offset, sums
@@ -99,7 +113,7 @@ inline Bounded moe_product(const MoeStack& stack, int64_t expert, int64_t row,
     const double size = std::abs(x[col].value) + x[col].bound;
     double x_error = x[col].bound, w_error = 0.0, offset = 0.0;
     if (how == MoeArithmetic::kStaged) {
-      x_error += group_largest / 65024.0 + 4 * 0x1p-24 * group_largest;
+      x_error += staged_error(group_largest);
       offset = 2.0 * static_cast<double>(stack.offsets[first + col]);
     } else if (how == MoeArithmetic::kHalf) {
       x_error += size * 0x1p-11 + row_largest * 0x1p-37;
@@ -177,8 +191,8 @@ struct MoeProblem {
                        model_dim, ffn_dim);
   }
 
-  // One token's result: (init + sum of weight * down(silu(gate x) * (up x))) + residual. silu's
-  // slope is at most 1.1; it and the product round eight times; a sum over slots n_used + 4 times.
+  // One token's result: (init + sum of weight * down(silu(gate x) * (up x))) + residual. A sum over
+  // slots rounds n_used + 4 times.
   std::vector<Bounded> expected(int64_t token, MoeArithmetic of_gate, MoeArithmetic of_up,
                                 MoeArithmetic of_down, bool with_init, bool with_residual) const {
     std::vector<Bounded> row;
@@ -201,10 +215,7 @@ struct MoeProblem {
       for (int64_t col = 0; col < ffn_dim; ++col) {
         const Bounded g = moe_product(gate, ids[pair], col, row, of_gate);
         const Bounded u = moe_product(up, ids[pair], col, row, of_up);
-        const double silu = g.value / (1.0 + std::exp(-g.value));
-        hidden.push_back({silu * u.value, 1.1 * g.bound * (std::abs(u.value) + u.bound) +
-                                              std::abs(silu) * u.bound +
-                                              16 * 0x1p-24 * std::abs(silu * u.value)});
+        hidden.push_back(swiglu_of(g, u));
       }
       const double weight = static_cast<double>(weights[pair]);
       for (int64_t col = 0; col < model_dim; ++col) {
